@@ -1,0 +1,1 @@
+"""Logarithmic continual learning: a memory that never loses a sample."""

@@ -1,0 +1,85 @@
+"""Progress with an estimate of the time left: bars on a terminal, silence anywhere else.
+
+Long jobs take a `Progress` and call `track`; what is shown is decided once, by whoever starts the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import (
+    Progress as RichProgress,
+)
+
+Advance = Callable[..., None]
+"""`advance(steps=1, note="")`: so many steps are done; `note` is shown behind the bar."""
+
+
+class Progress(Protocol):
+    """What a long job needs to say how far it is."""
+
+    def track(self, description: str, total: int) -> AbstractContextManager[Advance]:
+        """Show one bar of `total` steps while the context is open."""
+
+
+class Silent:
+    """Shows nothing: the default of the library."""
+
+    @contextmanager
+    def track(self, description: str, total: int) -> Iterator[Advance]:
+        """Accept and forget every step."""
+        del description, total
+
+        def advance(steps: int = 1, note: str = "") -> None:
+            del steps, note
+
+        yield advance
+
+
+class Bars:
+    """Progress bars on stderr that vanish when the job is done; nothing when stderr is no terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        console = console or Console(stderr=True)
+        self._rich = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TaskProgressColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("[dim]{task.fields[note]}"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Bars:
+        self._rich.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._rich.stop()
+
+    @contextmanager
+    def track(self, description: str, total: int) -> Iterator[Advance]:
+        """One bar, below the bars of the jobs that enclose it."""
+        bar = self._rich.add_task(description, total=total, note="")
+
+        def advance(steps: int = 1, note: str = "") -> None:
+            self._rich.update(bar, advance=steps, note=note)
+
+        try:
+            yield advance
+        finally:
+            self._rich.remove_task(bar)
