@@ -14,8 +14,14 @@ Pixels = NDArray[np.uint8]
 Classes = NDArray[np.int64]
 """Class indices, one a sample: positions in `Stream.classes`."""
 
+Rows = NDArray[np.intp]
+"""Positions of samples in an array."""
 
-@dataclass(frozen=True)
+ImageShape = tuple[int, int, int]
+"""Channels, height, width."""
+
+
+@dataclass(frozen=True, eq=False)
 class Task:
     """Labelled samples that arrive together."""
 
@@ -26,34 +32,43 @@ class Task:
         return len(self.y)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stream:
-    """A data set cut into tasks. Iterating reads one task at a time; arrays may be memory maps."""
+    """A data set cut into tasks. Iterating reads one task at a time; the arrays may be read-only memory maps.
+
+    Learn from the tasks, not from `source_x`: where the test part was split off by the seed, the source still
+    holds it, because copying the rest would double the memory.
+    """
 
     name: str
     classes: tuple[str, ...]
     """Class names; `y` holds positions in this tuple, whatever order the tasks come in."""
-    train_x: Pixels
-    train_y: Classes
+    source_x: Pixels
+    source_y: Classes
+    members: tuple[Rows, ...]
+    """For each task the rows of `source_x` that arrive with it, in order of arrival."""
     test_x: Pixels
     test_y: Classes
-    members: tuple[NDArray[np.intp], ...]
-    """For each task the rows of `train_x` that arrive with it, in order of arrival."""
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
+    def image_shape(self) -> ImageShape:
         """Channels, height, width."""
-        channels, height, width = self.train_x.shape[1:]
+        channels, height, width = self.source_x.shape[1:]
         return int(channels), int(height), int(width)
+
+    @property
+    def samples(self) -> int:
+        """Training samples over all tasks."""
+        return sum(len(rows) for rows in self.members)
 
     @property
     def task_classes(self) -> tuple[tuple[int, ...], ...]:
         """For each task the classes that it brings, ascending."""
-        return tuple(tuple(int(c) for c in np.unique(self.train_y[rows])) for rows in self.members)
+        return tuple(tuple(int(c) for c in np.unique(self.source_y[rows])) for rows in self.members)
 
     def __len__(self) -> int:
         return len(self.members)
 
     def __iter__(self) -> Iterator[Task]:
         for rows in self.members:
-            yield Task(np.ascontiguousarray(self.train_x[rows]), np.asarray(self.train_y[rows]))
+            yield Task(np.ascontiguousarray(self.source_x[rows]), np.asarray(self.source_y[rows]))

@@ -1,0 +1,73 @@
+"""Networks and arrays as one safetensors blob with a description: what the memory file keeps of a model.
+
+Reading a blob runs no code, and a network is built without weights first, so that a description which
+claims absurd sizes fails against the tensors that are really there, before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import safetensors.torch
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from logcl.errors import Damaged
+from logcl.settings import Frozen
+from logcl.training import choose_device
+
+About = TypeVar("About", bound=Frozen)
+Spec = TypeVar("Spec")
+
+
+def pack(about: Frozen, tensors: Mapping[str, Tensor]) -> bytes:
+    """One blob; equal content gives equal bytes."""
+    # One metadata key: safetensors does not promise an order among several.
+    blob: bytes = safetensors.torch.save(dict(tensors), {"logcl": about.model_dump_json()})
+    return blob
+
+
+def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, Tensor]]:
+    """What `pack` packed, or `Damaged` with the `name` of the blob."""
+    try:
+        size = int.from_bytes(blob[:8], "little")
+        header = json.loads(blob[8 : 8 + size])
+        about = kind.model_validate_json(header["__metadata__"]["logcl"])
+        return about, safetensors.torch.load(blob)
+    except (ValidationError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(name, error) from error
+
+
+def weights(network: nn.Module, prefix: str, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The state of a network on the CPU, its real numbers in `dtype`, each name behind `prefix`."""
+    return {
+        f"{prefix}.{name}": (value.to(dtype) if value.is_floating_point() else value).cpu().contiguous()
+        for name, value in network.state_dict().items()
+    }
+
+
+def restore(
+    build: Callable[[Spec], nn.Module], spec: Spec, tensors: Mapping[str, Tensor], prefix: str, name: str
+) -> nn.Module:
+    """The network that `build(spec)` describes, with the weights found behind `prefix`."""
+    state = {
+        key.removeprefix(f"{prefix}."): value.float() if value.is_floating_point() else value
+        for key, value in tensors.items()
+        if key.startswith(f"{prefix}.")
+    }
+    try:
+        with torch.device("meta"):
+            network = build(spec)
+        network.load_state_dict(state, strict=True, assign=True)
+    except RuntimeError as error:
+        raise _damaged(name, error) from error
+    return network.eval().requires_grad_(False).to(choose_device())
+
+
+def _damaged(name: str, error: Exception) -> Damaged:
+    reason = " ".join(str(error).split())[:200]
+    return Damaged(f"{name} is damaged ({reason}); `logcl verify` says what is intact")

@@ -1,0 +1,76 @@
+"""The buffer: fewer than one unit of the newest samples, raw, until a local model can hold them.
+
+It is kept in chunks. A new chunk swallows the chunks before it that are no larger, so that tasks of one
+sample neither rewrite the whole buffer each time nor leave thousands of chunks behind.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from logcl import blobs, codes
+from logcl.errors import Damaged
+from logcl.samples import Samples, raw
+from logcl.settings import Frozen, ImageShape
+
+
+class Chunk(Frozen):
+    """What a chunk says of itself."""
+
+    start: int
+    """Sample index of the first sample."""
+    count: int
+    image_shape: ImageShape
+    label_bits: int
+
+
+def chunk_start(starts: Sequence[int], new: int, stop: int) -> int:
+    """Where the chunk that ends before `stop` begins when samples from `new` on arrive.
+
+    `starts` are the first samples of the chunks so far, ascending; each holds up to the next one's start.
+    """
+    for start in reversed(starts):
+        if new - start > stop - new:
+            break
+        new = start
+    return new
+
+
+def to_bytes(start: int, samples: Samples) -> bytes:
+    """Raw samples as one blob: pixels deflated without loss, labels packed."""
+    label_bits = codes.integer_bits(int(samples.y.max()))
+    channels, height, width = samples.x.shape[1:]
+    about = Chunk(
+        start=start, count=len(samples), image_shape=(channels, height, width), label_bits=label_bits
+    )
+    pixels = np.frombuffer(zlib.compress(samples.x.tobytes(), 9), np.uint8).copy()
+    labels = codes.pack_integers(samples.y, label_bits)
+    return blobs.pack(about, {"pixels": torch.from_numpy(pixels), "labels": torch.from_numpy(labels)})
+
+
+def from_bytes(blob: bytes, image_shape: ImageShape, name: str) -> tuple[int, Samples]:
+    """Sample index of the first sample, and the samples. Inflates no more than the description claims."""
+    about, tensors = blobs.unpack(blob, Chunk, name)
+    size = about.count * int(np.prod(image_shape))
+    labels = tensors.get("labels", torch.empty(0)).numpy()
+    deflated = tensors.get("pixels", torch.empty(0)).numpy().tobytes()
+    # Deflate shrinks by at most 1032: a larger claim is a lie, refused before it is allocated.
+    sound = (
+        about.image_shape == image_shape
+        and 0 < size <= 1032 * len(deflated)
+        and 0 <= about.label_bits <= 62
+        and labels.dtype == np.uint8
+        and labels.shape == (-(-about.count * about.label_bits // 8),)
+    )
+    try:
+        pixels = zlib.decompressobj().decompress(deflated, size) if sound else b""
+    except zlib.error as error:
+        raise Damaged(f"{name} cannot be inflated ({error}); `logcl verify` says what is intact") from error
+    if len(pixels) != size or not sound:
+        raise Damaged(f"{name} does not hold what it describes; `logcl verify` says what is intact")
+    x = np.frombuffer(pixels, np.uint8).reshape(about.count, *image_shape)
+    return about.start, raw(x, codes.unpack_integers(labels, about.label_bits, about.count))

@@ -1,0 +1,164 @@
+"""The global model: a classifier trained on replay of the whole memory, kept in the same file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from logcl import blobs, networks
+from logcl.encoding import to_unit
+from logcl.errors import Damaged, NotTrained
+from logcl.inputs import Label, as_pixels
+from logcl.memory import Memory
+from logcl.progress import Progress
+from logcl.settings import ClassifierSettings, Frozen, ImageShape
+from logcl.training import choose_device, fit, generator_for, seeded
+
+_CACHE = 2**32  # bytes of decoded memory that are kept while training; a larger memory is decoded on the fly
+
+
+class Description(Frozen):
+    """What the stored global model says of itself."""
+
+    network: networks.ClassifierSpec
+    classes: tuple[Label, ...]
+    """Labels by output number."""
+    samples: int
+    """How many samples the memory held when this model was trained."""
+    memory: str
+    """The memory's digest at that moment: while it is the same, the model is up to date."""
+
+
+class Classifier:
+    """A trained global model. Made by `Classifier.train` or `Classifier.load`."""
+
+    def __init__(self, about: Description, network: nn.Module) -> None:
+        self.about = about
+        self.network = network
+
+    @staticmethod
+    def train(
+        memory: Memory,
+        settings: ClassifierSettings | None = None,
+        *,
+        seed: int | None = None,
+        progress: Progress | None = None,
+    ) -> Classifier:
+        """Train on replay of everything the memory holds, and keep the result in its file.
+
+        The paper's section 4.3: sample indices are drawn evenly (each pass is a permutation of 1..n), decoded
+        and labelled by their local models, and white noise hides which decoder an image came from.
+        """
+        now = memory.snapshot()
+        if not now.n:
+            raise NotTrained(f"{memory.path} holds no samples yet; absorb some first")
+        settings = settings or now.settings.classifier
+        generator = generator_for(now.settings.seed if seed is None else seed, 0x91)
+        spec = networks.ClassifierSpec(
+            network=settings.network, image_shape=now.settings.image_shape, classes=len(now.classes)
+        )
+        if now.n * int(np.prod(spec.image_shape)) <= _CACHE:
+            images, classes = now.everything(progress)
+            labels = torch.from_numpy(classes)
+
+            def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
+                return images[rows], labels[rows]
+
+        else:
+
+            def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
+                x, y = now.fetch(rows.numpy() + 1)
+                return x, torch.from_numpy(y)
+
+        network = train_network(spec, fetch, now.n, settings, generator=generator, progress=progress)
+        about = Description(network=spec, classes=now.classes, samples=now.n, memory=now.digest)
+        memory.file.write_classifier(blobs.pack(about, blobs.weights(network, "network", torch.float32)))
+        return Classifier(about, network)
+
+    @staticmethod
+    def load(memory: Memory) -> Classifier:
+        """The global model kept in the memory's file, as it was last trained."""
+        blob = memory.file.read_classifier()
+        if blob is None:
+            raise NotTrained(
+                f"{memory.path} has no trained classifier; run `logcl train {memory.path}` first"
+            )
+        name = f"{memory.path}: the global model"
+        about, tensors = blobs.unpack(blob, Description, name)
+        if about.network.classes != len(about.classes):
+            raise Damaged(f"{name} does not fit its classes; train it again with `logcl train`")
+        return Classifier(about, blobs.restore(networks.classifier, about.network, tensors, "network", name))
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """Labels by output number."""
+        return self.about.classes
+
+    @property
+    def image_shape(self) -> ImageShape:
+        """Channels, height, width of the images it takes."""
+        return self.about.network.image_shape
+
+    def is_current(self, memory: Memory) -> bool:
+        """Whether the memory is still the one that this model was trained from."""
+        return self.about.memory == memory.digest
+
+    def predict(self, images: Any) -> NDArray[Any]:
+        """The label of each image; images as in `Memory.absorb`."""
+        labels: NDArray[Any] = np.array(self.classes)[self.predict_proba(images).argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, images: Any) -> NDArray[np.float32]:
+        """Probabilities (n, classes), columns as in `classes`."""
+        return predict_proba(self.network, as_pixels(images, self.image_shape))
+
+
+def train_network(
+    spec: networks.ClassifierSpec,
+    fetch: Any,
+    count: int,
+    settings: ClassifierSettings,
+    *,
+    generator: torch.Generator,
+    progress: Progress | None = None,
+    network: nn.Module | None = None,
+) -> nn.Module:
+    """Train a classifier on `count` samples; `fetch(rows)` gives uint8 images and class numbers of a batch.
+
+    The same function trains the global model and the classifiers of all other methods, so that they differ
+    only in the samples they are given. `network` goes on from an existing one.
+    """
+    device = choose_device()
+    if network is None:
+        with seeded(generator):
+            network = networks.classifier(spec).to(device)
+    trained = network.requires_grad_(True)
+
+    def loss(rows: Tensor) -> Tensor:
+        pixels, labels = fetch(rows)
+        image = to_unit(pixels.to(device))
+        if settings.noise:
+            image = image + settings.noise * torch.randn_like(image)
+        return nn.functional.cross_entropy(trained(image), labels.to(device))
+
+    fit(
+        trained, loss, count, settings,
+        generator=generator, progress=progress, description="global model",
+    )  # fmt: skip
+    return trained
+
+
+@torch.no_grad()
+def predict_proba(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Class probabilities of uint8 images, in blocks of bounded size."""
+    device = choose_device()
+    blocks = [
+        network(to_unit(torch.from_numpy(pixels[start : start + 1024]).to(device))).softmax(dim=1).cpu()
+        for start in range(0, len(pixels), 1024)
+    ]
+    outputs = torch.cat(blocks).numpy() if blocks else np.empty((0, 0), np.float32)
+    return np.asarray(outputs, dtype=np.float32)

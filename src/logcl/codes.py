@@ -1,0 +1,136 @@
+"""Codes: from an index to bits, from samples to codes, from bits to bytes. Numbers in, numbers out.
+
+A code is a row of bits; decoders see it as ±1. On disk it is packed, eight bits to the byte.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+Bits = NDArray[np.uint8]
+"""0 or 1, one row a sample: (n, bits)."""
+
+Reals = NDArray[np.floating[Any]]
+
+# Odd multipliers of splitmix64's finaliser (Steele, Lea and Flood 2014) and its golden-ratio increment.
+_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_INCREMENT = 0x9E3779B97F4A7C15
+
+
+def index_codes(indices: NDArray[np.integer[Any]], bits: int) -> Bits:
+    """The code c(i) of each sample index, a function of the index alone; (n,) → (n, bits).
+
+    Distinct for all indices below 2^min(bits, 64): the first min(bits, 64) bits are a bijection of the
+    index (each round of `_mix` is invertible modulo 2^b), so two indices cannot share them. Further bits
+    are independent hashes of the index and only add distance.
+    """
+    head = min(bits, 64)
+    values = np.asarray(indices).astype(np.uint64)
+    if head < 64 and len(values) and int(values.max()) >> head:
+        raise ValueError(f"index {int(values.max())} needs more than the {bits} bits of a code")
+    words = [_mix(values, head)]
+    for block in range(1, -(-bits // 64)):
+        words.append(_mix(values + np.uint64(block * _INCREMENT % 2**64), 64))
+    columns = np.stack(words, axis=1).astype("<u8").view(np.uint8).reshape(len(values), -1)
+    return np.unpackbits(columns, axis=1, count=bits, bitorder="little")
+
+
+def _mix(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
+    """A bijection on integers of `bits` bits that flips about half of them when one changes."""
+    mask = np.uint64(2**bits - 1)
+    shift = np.uint64(max(bits // 2, 1))
+    values = values & mask
+    for multiplier in (*_MULTIPLIERS, _INCREMENT):
+        values = (values * np.uint64(multiplier)) & mask
+        values = values ^ (values >> shift)
+    return values
+
+
+def nearest_free(embeddings: Reals, codes: Reals) -> NDArray[np.intp]:
+    """Greedy assignment of n samples to n' ≥ n codes: row → code, no code twice; (n, b), (n', b) → (n,).
+
+    In each round every sample without a code asks for the nearest free one, and each code takes the
+    nearest sample that asked. Distances come from matrix products; nothing of size n × n' × b exists.
+    """
+    _check_sizes(embeddings, codes)
+    assignment = np.full(len(embeddings), -1, dtype=np.intp)
+    waiting = np.arange(len(embeddings))
+    free = np.arange(len(codes))
+    while len(waiting):
+        choice, distance = _nearest(embeddings[waiting], codes[free])
+        order = np.lexsort((waiting, distance))
+        _, first = np.unique(choice[order], return_index=True)
+        winners = order[first]
+        assignment[waiting[winners]] = free[choice[winners]]
+        free = np.delete(free, choice[winners])
+        waiting = np.delete(waiting, winners)
+    return assignment
+
+
+def optimal_assignment(embeddings: Reals, codes: Reals) -> NDArray[np.intp]:
+    """The assignment with the least total squared distance; cubic in n; (n, b), (n', b) → (n,)."""
+    _check_sizes(embeddings, codes)
+    _, columns = linear_sum_assignment(-(embeddings @ codes.T))
+    return np.asarray(columns, dtype=np.intp)
+
+
+def _nearest(embeddings: Reals, codes: Reals, block: int = 4096) -> tuple[NDArray[np.intp], Reals]:
+    """Nearest code of each embedding and the squared distance to it, in blocks of rows.
+
+    |e - c|² = |e|² - 2 e·c + |c|², and |c|² = b for every ±1 code.
+    """
+    choices, distances = [], []
+    for start in range(0, len(embeddings), block):
+        rows = embeddings[start : start + block]
+        products = rows @ codes.T
+        choice = products.argmax(axis=1)
+        choices.append(choice)
+        best = np.take_along_axis(products, choice[:, None], axis=1)[:, 0]
+        distances.append((rows**2).sum(axis=1) - 2 * best + codes.shape[1])
+    return np.concatenate(choices), np.concatenate(distances)
+
+
+def _check_sizes(embeddings: Reals, codes: Reals) -> None:
+    if len(codes) < len(embeddings):
+        raise ValueError(f"{len(embeddings)} samples cannot share {len(codes)} codes")
+    if embeddings.shape[1] != codes.shape[1]:
+        raise ValueError(f"embeddings have {embeddings.shape[1]} numbers, codes {codes.shape[1]} bits")
+
+
+def signs(bits: Bits) -> NDArray[np.float32]:
+    """Bits as the ±1 that decoders read."""
+    return bits.astype(np.float32) * 2 - 1
+
+
+def pack(bits: Bits) -> NDArray[np.uint8]:
+    """Bits of each sample to bytes: (n, bits) → (n, ceil(bits / 8))."""
+    return np.packbits(bits, axis=1, bitorder="little")
+
+
+def unpack(packed: NDArray[np.uint8], bits: int) -> Bits:
+    """What `pack` packed: (n, ceil(bits / 8)) → (n, bits)."""
+    return np.unpackbits(packed, axis=1, count=bits, bitorder="little")
+
+
+def integer_bits(largest: int) -> int:
+    """Bits that hold any integer from 0 to `largest`; none where there is only one."""
+    return int(largest).bit_length()
+
+
+def pack_integers(values: NDArray[np.integer[Any]], bits: int) -> NDArray[np.uint8]:
+    """Non-negative integers, `bits` bits each, as one run of bytes: (n,) → (ceil(n · bits / 8),)."""
+    wide = np.asarray(values, dtype=np.int64)
+    if len(wide) and (wide.min() < 0 or int(wide.max()) >> bits):
+        raise ValueError(f"values from {wide.min()} to {wide.max()} do not fit {bits} bits")
+    shifts = np.arange(bits, dtype=np.int64)
+    return np.packbits((wide[:, None] >> shifts & 1).astype(np.uint8).ravel(), bitorder="little")
+
+
+def unpack_integers(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.int64]:
+    """What `pack_integers` packed: → (count,)."""
+    flat = np.unpackbits(packed, count=count * bits, bitorder="little").reshape(count, bits)
+    return np.asarray((flat.astype(np.int64) << np.arange(bits)).sum(axis=1), dtype=np.int64)

@@ -1,0 +1,176 @@
+"""How images and codes find each other. Two answers to one question, both ending in a trained decoder.
+
+`learned`: an autoencoder with a sign in the middle chooses the codes; they have to be kept.
+`assigned`: the codes are given (functions of the index); images are matched with them, then the decoder
+memorises the pairs, as in BinPlay and the paper. Nothing but the decoder has to be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from logcl import codes, networks
+from logcl.progress import Progress
+from logcl.settings import GeneratorSettings, Recipe
+from logcl.training import choose_device, fit, seeded, steps_a_pass
+
+_BLOCK = 1024  # rows decoded or encoded at once when nothing is trained
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A decoder that turns `bits[j]` into input image number `order[j]`."""
+
+    decoder: nn.Module
+    bits: codes.Bits
+    order: NDArray[np.intp]
+
+
+def learned(
+    x: NDArray[np.uint8],
+    spec: networks.AutoencoderSpec,
+    settings: GeneratorSettings,
+    *,
+    generator: torch.Generator,
+    progress: Progress,
+    description: str,
+) -> Encoding:
+    """Train encoder and decoder together through the sign; x (n, C, H, W)."""
+    device = choose_device()
+    with seeded(generator):
+        encoder = networks.encoder(spec, centred=True).to(device)
+        decoder = networks.decoder(spec).to(device)
+    images = torch.from_numpy(x).to(device)
+
+    def loss(rows: Tensor) -> Tensor:
+        image = to_unit(images[rows.to(device)])
+        return nn.functional.mse_loss(decoder(binarise(encoder(image))), image)
+
+    both = nn.ModuleList([encoder, decoder])
+    fit(both, loss, len(x), settings, generator=generator, progress=progress, description=description)
+    bits = (_embed(encoder, images) > 0).astype(np.uint8)
+    return Encoding(decoder, bits, np.arange(len(x)))
+
+
+def assigned(
+    x: NDArray[np.uint8],
+    bits: codes.Bits,
+    groups: Sequence[int],
+    spec: networks.AutoencoderSpec,
+    settings: GeneratorSettings,
+    *,
+    generator: torch.Generator,
+    progress: Progress,
+    description: str,
+) -> Encoding:
+    """Match images with the given codes, then teach the decoder code → image.
+
+    `groups` are the lengths of consecutive stretches that keep to themselves: an image gets a code of its
+    own stretch, so that what is known of a stretch (its history) stays true of its codes.
+    """
+    device = choose_device()
+    with seeded(generator):
+        encoder = networks.encoder(spec, centred=False).to(device)
+        decoder = networks.decoder(spec).to(device)
+    images = torch.from_numpy(x).to(device)
+    targets = codes.signs(bits)
+
+    order = np.arange(len(x))
+    if settings.assignment != "none":
+        _warm_up(encoder, decoder, images, targets, settings, generator, progress, description)
+        embeddings = _embed(encoder, images)
+        match = codes.nearest_free if settings.assignment == "greedy" else codes.optimal_assignment
+        first = 0
+        for count in groups:
+            stretch = slice(first, first + count)
+            order[first + match(embeddings[stretch], targets[stretch])] = np.arange(first, first + count)
+            first += count
+
+    inputs = torch.from_numpy(targets).to(device)
+    ordered = torch.from_numpy(order).to(device)
+
+    def loss(rows: Tensor) -> Tensor:
+        rows = rows.to(device)
+        return nn.functional.mse_loss(decoder(inputs[rows]), to_unit(images[ordered[rows]]))
+
+    fit(decoder, loss, len(x), settings, generator=generator, progress=progress, description=description)
+    return Encoding(decoder, bits, order)
+
+
+def _warm_up(
+    encoder: nn.Module,
+    decoder: nn.Module,
+    images: Tensor,
+    targets: NDArray[np.float32],
+    settings: GeneratorSettings,
+    generator: torch.Generator,
+    progress: Progress,
+    description: str,
+) -> None:
+    """The autoencoder before codes are assigned: rebuild images, stay near codes that are still free.
+
+    The first two passes only rebuild. Squared errors are summed over an image's values and a code's bits.
+    """
+    recipe = Recipe(
+        epochs=settings.warm_up_epochs,
+        batch_size=settings.batch_size,
+        learning_rate=min(settings.learning_rate, 1e-3),
+        schedule=settings.schedule,
+        decay=settings.decay,
+    )
+    quiet_steps = 2 * steps_a_pass(recipe, len(images))
+    step = 0
+
+    def loss(rows: Tensor) -> Tensor:
+        nonlocal step
+        step += 1
+        image = to_unit(images[rows.to(images.device)])
+        embedding = encoder(image)
+        rebuilt: Tensor = (decoder(embedding) - image).square().sum() / len(rows)
+        if step <= quiet_steps:
+            return rebuilt
+        nearest = codes.nearest_free(embedding.detach().cpu().numpy(), targets)
+        pull = embedding - torch.from_numpy(targets[nearest]).to(images.device)
+        total: Tensor = rebuilt + settings.pull * pull.square().sum() / len(rows)
+        return total
+
+    both = nn.ModuleList([encoder, decoder])
+    fit(
+        both, loss, len(images), recipe,
+        generator=generator, progress=progress, description=f"{description}, warm-up",
+    )  # fmt: skip
+
+
+def binarise(embedding: Tensor) -> Tensor:
+    """±1 forward, the gradient of tanh backward."""
+    soft = embedding.tanh()
+    return soft + (torch.where(embedding > 0, 1.0, -1.0) - soft).detach()
+
+
+def to_unit(pixels: Tensor) -> Tensor:
+    """uint8 → float32 in [0, 1]."""
+    return pixels.to(torch.float32) / 255
+
+
+@torch.no_grad()
+def decode(decoder: nn.Module, bits: codes.Bits) -> Tensor:
+    """Codes (n, bits) → images (n, C, H, W), uint8 on the CPU, in blocks of bounded size."""
+    device = next(decoder.parameters()).device
+    blocks = [
+        (decoder(torch.from_numpy(codes.signs(bits[start : start + _BLOCK])).to(device)) * 255).round()
+        for start in range(0, len(bits), _BLOCK)
+    ]
+    return torch.cat(blocks).to("cpu", torch.uint8)
+
+
+@torch.no_grad()
+def _embed(encoder: nn.Module, images: Tensor) -> NDArray[np.float32]:
+    blocks = [encoder(to_unit(block)) for block in images.split(_BLOCK)]
+    embedding: NDArray[np.float32] = torch.cat(blocks).cpu().numpy()
+    return embedding

@@ -1,0 +1,105 @@
+"""What users hand in, checked and brought to one form: uint8 pixels and whole labels. Nothing is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logcl.errors import BadInput
+from logcl.settings import ImageShape
+
+Label = int | str
+
+
+def as_pixels(images: Any, image_shape: ImageShape) -> NDArray[np.uint8]:
+    """Images as (n, C, H, W) uint8.
+
+    Takes arrays and tensors: integers from 0 to 255 or floats in [0, 1]; (n, C, H, W), or (n, H, W) for
+    one channel.
+    """
+    array = _as_array(images)
+    shape = tuple(image_shape)
+    if array.ndim == 3 and shape[0] == 1:
+        array = array[:, None]
+    if array.ndim != 4 or array.shape[1:] != shape:
+        wanted = f"(n, {shape[0]}, {shape[1]}, {shape[2]})"
+        also = f" or (n, {shape[1]}, {shape[2]})" if shape[0] == 1 else ""
+        raise BadInput(f"images have shape {array.shape}; this memory takes {wanted}{also}")
+    return to_uint8(array)
+
+
+def to_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Pixel values of any shape as uint8: integers from 0 to 255 or floats in [0, 1]."""
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            bad = np.argwhere(~np.isfinite(array))[0]
+            raise BadInput(
+                f"image {bad[0]} has a NaN or infinite pixel at {tuple(map(int, bad[1:]))}; remove it first"
+            )
+        low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+        if low < 0 or high > 1:
+            raise BadInput(
+                f"float images must lie in [0, 1], these reach from {low:g} to {high:g}; scale them first"
+            )
+        pixels: NDArray[np.uint8] = np.rint(array * 255).astype(np.uint8)
+        return pixels
+    if array.dtype.kind in "iu":
+        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+        if low < 0 or high > 255:
+            raise BadInput(
+                f"integer images must lie in 0 to 255, these reach from {low} to {high}; scale them first"
+            )
+        return array.astype(np.uint8)
+    raise BadInput(f"images of type {array.dtype} are not supported; give uint8 or floats in [0, 1]")
+
+
+def as_labels(labels: Any, count: int) -> list[Label]:
+    """One label for each of `count` images: all integers or all strings."""
+    array = _as_array(labels)
+    if array.ndim != 1:
+        raise BadInput(f"labels have shape {array.shape}; give one label a sample, (n,)")
+    if len(array) != count:
+        raise BadInput(f"there are {count} images but {len(array)} labels")
+    if array.dtype.kind in "iub":
+        if array.dtype.kind == "u" and len(array) and int(array.max()) >= 2**63:
+            raise BadInput(f"the label {int(array.max())} is too large; integer labels must fit 64 bits")
+        return [int(label) for label in array.tolist()]
+    if array.dtype.kind == "U":
+        return [str(label) for label in array.tolist()]
+    if array.dtype.kind == "O":
+        values = array.tolist()
+        if all(isinstance(value, str) for value in values):
+            return list(values)
+        if all(isinstance(value, int) for value in values):
+            return list(values)
+    raise BadInput(f"labels of type {array.dtype} are not supported; give integers or strings, not both")
+
+
+def number_classes(
+    labels: Sequence[Label], known: Sequence[Label]
+) -> tuple[NDArray[np.int64], tuple[Label, ...]]:
+    """Class numbers of the labels, and all classes after them: known ones first, new ones as they appear."""
+    kinds = {type(label) for label in (*known[:1], *labels)}
+    if len(kinds) > 1:
+        was = "strings" if known and isinstance(known[0], str) else "integers"
+        now = "strings" if labels and isinstance(labels[0], str) else "integers"
+        raise BadInput(f"this memory has {was} as labels, and these are {now}; keep to one kind")
+    numbers = {label: number for number, label in enumerate(known)}
+    classes = np.fromiter(
+        (numbers.setdefault(label, len(numbers)) for label in labels), np.int64, len(labels)
+    )
+    return classes, tuple(numbers)
+
+
+def _as_array(values: Any) -> NDArray[Any]:
+    if hasattr(values, "detach"):  # a tensor, without importing torch for it
+        values = values.detach().cpu().numpy()
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise BadInput(f"images and labels must be arrays of one shape ({error})") from error

@@ -1,0 +1,270 @@
+"""The memory: every sample ever seen, in as many local models as there are 1-bits in the number of units.
+
+memory = Memory.open("pets.logcl", image_shape=(3, 32, 32))
+memory.absorb(images, labels)
+for x, y in memory.replay(batch_size=128): ...
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+from torch import Tensor
+
+from logcl import allocation, buffer, samples
+from logcl.errors import BadInput, BadSettings, Damaged, LogCLError, NotTrained
+from logcl.inputs import Label, as_labels, as_pixels, number_classes
+from logcl.local_model import LocalModel
+from logcl.progress import Progress
+from logcl.settings import Frozen, ImageShape, Settings, override
+from logcl.settings import preset as preset_settings
+from logcl.snapshot import ReplayDataset, Snapshot
+from logcl.storage import CLASSIFIER, Header, MemoryFile
+
+
+class Fields(Frozen):
+    """What the header of the file says of the memory, beside its parts."""
+
+    n: int = Field(ge=0)
+    classes: tuple[Label, ...]
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Absorbed:
+    """What one task did to the memory."""
+
+    plan: allocation.Plan
+    orders: Mapping[allocation.Slot, NDArray[np.intp]]
+    """For each trained slot: position j holds input number order[j] of that fit (see LocalModel.fit)."""
+
+
+class Memory:
+    """One memory file. Reading never blocks writing for long; a second writer is refused."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Use `Memory.open`; this only keeps the path."""
+        self.file = MemoryFile(path)
+        self._parts: dict[str, LocalModel | tuple[int, samples.Samples]] = {}
+
+    @staticmethod
+    def open(
+        path: str | os.PathLike[str],
+        image_shape: ImageShape | None = None,
+        *,
+        preset: str | None = None,
+        seed: int | None = None,
+        unit: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Memory:
+        """Open a memory, or create it if there is none at `path`.
+
+        Creating needs `image_shape` (channels, height, width). The other arguments choose settings, which
+        are kept in the file: `preset` is fast or paper-cpu, `settings` maps dotted names to values, e.g.
+        {"generator.epochs": 50}. For a memory that exists they may be left out, and must agree if given.
+        """
+        memory = Memory(path)
+        changes = dict(settings or {})
+        changes |= {k: v for k, v in (("seed", seed), ("unit", unit)) if v is not None}
+        if memory.file.exists():
+            memory._check_agrees(image_shape, preset, changes)
+            return memory
+        if image_shape is None:
+            raise BadSettings(
+                f"{path} does not exist; give image_shape=(channels, height, width) to create it"
+            )
+        chosen = override(preset_settings(preset or "fast", image_shape), changes)
+        memory.file.create(Fields(n=0, classes=(), settings=chosen).model_dump(mode="json"))
+        return memory
+
+    @property
+    def path(self) -> Path:
+        """Where the memory file is."""
+        return self.file.path
+
+    @property
+    def settings(self) -> Settings:
+        """The settings kept in the file."""
+        return self._fields(self.file.header()).settings
+
+    @property
+    def n(self) -> int:
+        """Samples held."""
+        return self._fields(self.file.header()).n
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """Labels in order of first appearance."""
+        return self._fields(self.file.header()).classes
+
+    @property
+    def digest(self) -> str:
+        """Stands for the whole content (settings, levels, buffer, classes): equal digests, equal memories."""
+        return self.file.header().digest
+
+    def nbytes(self) -> int:
+        """Bytes needed to go on: the file at rest, less the global model kept in it."""
+        sizes = self.file.sizes()
+        return sizes["file"] - sizes.get(CLASSIFIER, 0)
+
+    def plan(self, incoming: int) -> allocation.Plan:
+        """What absorbing `incoming` more samples would retrain."""
+        fields = self._fields(self.file.header())
+        return allocation.plan(fields.n, fields.n + incoming, fields.settings.unit)
+
+    def absorb(self, images: Any, labels: Any, *, progress: Progress | None = None) -> Absorbed:
+        """Add one task of labelled samples; afterwards the raw data is no longer needed.
+
+        images: (n, C, H, W), or (n, H, W) for one channel; uint8, or floats in [0, 1].
+        labels: n integers or n strings.
+
+        The file changes once, at the end. Until then, and after any error or kill, it is as before.
+        """
+        with self.file.writing():
+            header, now = self._load()
+            x = as_pixels(images, now.settings.image_shape)
+            y, classes = number_classes(as_labels(labels, len(x)), now.classes)
+            if not len(x):
+                raise BadInput("the task is empty; give at least one sample")
+            n = now.n + len(x)
+            plan = allocation.plan(now.n, n, now.settings.unit)
+
+            # Retired levels are replayed a last time; what was in the buffer or comes now is still raw.
+            retired = [level.samples() for level in now.levels if level.slot in plan.retire]
+            pool = samples.concatenate([*retired, now.buffer, samples.raw(x, y)])
+            first = n - len(pool) + 1
+
+            models, orders = {}, {}
+            for slot in plan.train:
+                part = pool.part(slot.start - first, slot.stop - first + 1)
+                top_level = (plan.keep + plan.train)[0].level
+                models[slot], orders[slot] = LocalModel.fit(slot, part, now.settings, top_level, progress)
+
+            # A completed unit takes all that waited in the buffer; otherwise the buffer grows by a chunk.
+            begin = plan.buffer.start if plan.train else buffer.chunk_start(now.chunks, now.n + 1, n + 1)
+            new = {f"level-{slot.level}": model.to_bytes() for slot, model in models.items()}
+            if begin <= n:
+                new[f"buffer-{begin}"] = buffer.to_bytes(begin, pool.part(begin - first, len(pool)))
+            gone = [f"level-{slot.level}" for slot in plan.retire]
+            gone += [f"buffer-{start}" for start in now.chunks if plan.train or start >= begin]
+            fields = Fields(n=n, classes=classes, settings=now.settings)
+            self.file.commit(header, fields.model_dump(mode="json"), new, gone)
+            return Absorbed(plan, orders)
+
+    def replay(self, batch_size: int = 128, *, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Endless batches of samples drawn evenly from all that were ever absorbed, i ~ U{1..n}.
+
+        Images (batch_size, C, H, W) are floats in [0, 1]. Labels (batch_size,) are the integers that were
+        absorbed or, for labels that are strings, positions in `classes`. What is replayed is the memory
+        at the moment of the call.
+        """
+        if batch_size < 1:
+            raise BadInput(f"batch_size is {batch_size}; it must be at least 1")
+        return self._filled().batches(batch_size, torch.Generator().manual_seed(seed))
+
+    def dataset(self) -> ReplayDataset:
+        """The memory at this moment as a map-style data set of n samples, for a `DataLoader`."""
+        return ReplayDataset(self._filled())
+
+    def snapshot(self) -> Snapshot:
+        """Everything the memory holds at this moment, loaded and checked."""
+        return self._load()[1]
+
+    def verify(self) -> list[str]:
+        """Every problem with the file and its content, each in a sentence; an empty list if all is well.
+
+        Checks SQLite's structure, all digests, that the levels are those of n samples (R1 to R3), that no
+        sample was re-encoded more often than the lemma allows, and that every level can be replayed.
+        """
+        problems = self.file.problems()
+        if problems:
+            return problems
+        try:
+            now = self.snapshot()
+            bound = allocation.max_generation(now.n, now.settings.unit)
+            for level in now.levels:
+                if max(run.generation for run in level.runs) > min(bound, level.slot.level):
+                    problems.append(
+                        f"level {level.slot.level} holds samples re-encoded more than {bound} times"
+                    )
+                if max(level.about.classes) >= len(now.classes) or min(level.about.classes) < 0:
+                    problems.append(f"level {level.slot.level} has labels of classes that do not exist")
+                level.replay()
+        except LogCLError as error:
+            problems.append(str(error))
+        return problems
+
+    def _filled(self) -> Snapshot:
+        now = self.snapshot()
+        if not now.n:
+            raise NotTrained(f"{self.path} holds no samples yet; absorb some first")
+        return now
+
+    def _load(self) -> tuple[Header, Snapshot]:
+        """Read what is not loaded yet; parts are known by their digests, so nothing is read twice."""
+        header, blobs = self.file.snapshot(known=self._parts)
+        fields = self._fields(header)
+        for name, blob in blobs.items():
+            where = f"{self.path}: part {name}"
+            if name.startswith("level-"):
+                self._parts[header.parts[name]] = LocalModel.from_bytes(blob, where)
+            else:
+                self._parts[header.parts[name]] = buffer.from_bytes(blob, fields.settings.image_shape, where)
+        self._parts = {digest: self._parts[digest] for digest in header.parts.values()}
+
+        loaded = self._parts.values()
+        levels = sorted((p for p in loaded if isinstance(p, LocalModel)), key=lambda p: p.slot.start)
+        chunks = sorted((p for p in loaded if isinstance(p, tuple)), key=lambda p: p[0])
+        nothing = samples.raw(np.empty((0, *fields.settings.image_shape), np.uint8), np.empty(0, np.int64))
+        waiting = samples.concatenate([nothing, *(chunk for _, chunk in chunks)])
+        now = Snapshot(
+            settings=fields.settings,
+            classes=fields.classes,
+            levels=tuple(levels),
+            buffer=waiting,
+            chunks=tuple(start for start, _ in chunks),
+            digest=header.digest,
+        )
+        if (
+            now.n != fields.n
+            or tuple(level.slot for level in levels) != allocation.layout(fields.n, fields.settings.unit)
+            or any(level.about.decoder.image_shape != fields.settings.image_shape for level in levels)
+        ):
+            raise Damaged(f"{self.path}: its levels are not those of {fields.n} samples; run `logcl verify`")
+        return header, now
+
+    def _fields(self, header: Header) -> Fields:
+        try:
+            return Fields.model_validate(header.fields)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(map(str, problem["loc"]))
+            raise Damaged(f"{self.path}: the header cannot be used ({where}: {problem['msg']})") from error
+
+    def _check_agrees(
+        self, image_shape: ImageShape | None, preset: str | None, changes: dict[str, Any]
+    ) -> None:
+        """What the caller asks for must be what the file has."""
+        has = self.settings
+        if image_shape is not None and tuple(image_shape) != has.image_shape:
+            raise BadSettings(
+                f"{self.path} holds images of shape {has.image_shape}, not {tuple(image_shape)}; "
+                f"resize the images or use another memory"
+            )
+        if preset is not None and preset != has.preset:
+            raise BadSettings(
+                f"{self.path} was made with preset {has.preset}, not {preset}; leave preset out"
+            )
+        if override(has, changes) != has:
+            asked = ", ".join(f"{name} = {value}" for name, value in changes.items())
+            raise BadSettings(
+                f"{self.path} has other settings than {asked}; they are fixed when it is created"
+            )

@@ -1,0 +1,146 @@
+"""Decoders d(c; υ): ±1 codes to images, and the encoders that teach them where to put which image.
+
+Any image shape from 1x8x8 up. Only the decoder is kept; the encoder is dropped after a fit.
+
+    image ── encoder ── embedding (no scale of its own) ── sign ── code ── decoder ── image in [0, 1]
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from logcl.settings import Frozen, ImageShape
+
+
+class AutoencoderSpec(Frozen):
+    """All that is needed to build the networks of one local model again."""
+
+    network: Literal["mlp", "conv"]
+    image_shape: ImageShape
+    bits: int = Field(ge=1, le=65_536)
+    width: int = Field(ge=1, le=65_536)
+
+
+def decoder(spec: AutoencoderSpec) -> nn.Module:
+    """Codes (n, bits) of ±1 → images (n, C, H, W) in [0, 1]."""
+    return MLPDecoder(spec) if spec.network == "mlp" else ConvDecoder(spec)
+
+
+def encoder(spec: AutoencoderSpec, *, centred: bool) -> nn.Module:
+    """Images (n, C, H, W) → embeddings (n, bits); their signs are the code.
+
+    `centred` normalises each bit over the batch, without scale or shift of its own: every bit is then 1
+    for about half of the images, which halves the error of learned codes. Codes that are given, not
+    learned, have no such freedom, and their encoder goes without.
+    """
+    return MLPEncoder(spec, centred) if spec.network == "mlp" else ConvEncoder(spec, centred)
+
+
+class MLPDecoder(nn.Module):
+    """One hidden layer: bits → width → pixels."""
+
+    def __init__(self, spec: AutoencoderSpec) -> None:
+        super().__init__()
+        channels, height, width = spec.image_shape
+        self.image_shape = spec.image_shape
+        self.hidden = nn.Linear(spec.bits, spec.width)
+        self.pixels = nn.Linear(spec.width, channels * height * width)
+
+    def forward(self, code: Tensor) -> Tensor:
+        """(n, bits) → (n, C, H, W)."""
+        hidden = nn.functional.relu(self.hidden(code))
+        image: Tensor = torch.sigmoid(self.pixels(hidden)).unflatten(1, self.image_shape)
+        return image
+
+
+class MLPEncoder(nn.Module):
+    """Two hidden layers: the encoder is dropped after the fit, so its size costs no bytes."""
+
+    def __init__(self, spec: AutoencoderSpec, centred: bool) -> None:
+        super().__init__()
+        channels, height, width = spec.image_shape
+        hidden = max(2 * spec.width, 256)
+        self.layers = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(channels * height * width, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, spec.bits),
+            nn.BatchNorm1d(spec.bits, affine=False) if centred else nn.Identity(),
+        )
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) → (n, bits)."""
+        embedding: Tensor = self.layers(image)
+        return embedding
+
+
+class ConvDecoder(nn.Module):
+    """Bit planes at a quarter of the resolution, two convolutions, then two steps of pixel shuffling.
+
+    Sides that are no multiple of four are decoded larger and cropped.
+    """
+
+    def __init__(self, spec: AutoencoderSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        channels, width = spec.image_shape[0], spec.width
+        planes, _, _ = _grid(spec)
+        self.layers = nn.Sequential(
+            nn.Conv2d(planes, 2 * width, 3, padding=1),
+            nn.GELU(),
+            nn.Conv2d(2 * width, 2 * width, 3, padding=1),
+            nn.GELU(),
+            nn.Conv2d(2 * width, 4 * width, 1),
+            nn.PixelShuffle(2),
+            nn.GELU(),
+            nn.Conv2d(width, 4 * channels, 3, padding=1),
+            nn.PixelShuffle(2),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, code: Tensor) -> Tensor:
+        """(n, bits) → (n, C, H, W)."""
+        planes, rows, columns = _grid(self.spec)
+        missing = planes * rows * columns - self.spec.bits
+        grid = nn.functional.pad(code, (0, missing)).unflatten(1, (planes, rows, columns))
+        image: Tensor = self.layers(grid)
+        _, height, width = self.spec.image_shape
+        return image[:, :, :height, :width]
+
+
+class ConvEncoder(nn.Module):
+    """Strided convolutions down to the bit planes of `ConvDecoder`."""
+
+    def __init__(self, spec: AutoencoderSpec, centred: bool) -> None:
+        super().__init__()
+        self.spec = spec
+        channels, width = spec.image_shape[0], spec.width
+        planes, _, _ = _grid(spec)
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, width, 5, stride=2, padding=2),
+            nn.GELU(),
+            nn.Conv2d(width, 2 * width, 3, stride=2, padding=1),
+            nn.GELU(),
+            nn.Conv2d(2 * width, 2 * width, 3, padding=1),
+            nn.GELU(),
+            nn.Conv2d(2 * width, planes, 1),
+            nn.BatchNorm2d(planes, affine=False) if centred else nn.Identity(),
+        )
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) → (n, bits)."""
+        _, height, width = self.spec.image_shape
+        padded = nn.functional.pad(image, (0, -width % 4, 0, -height % 4), mode="replicate")
+        embedding: Tensor = self.layers(padded)
+        return embedding.flatten(1)[:, : self.spec.bits]
+
+
+def _grid(spec: AutoencoderSpec) -> tuple[int, int, int]:
+    """Planes, rows and columns of the bit grid: enough planes for all bits, the last one maybe in part."""
+    _, height, width = spec.image_shape
+    rows, columns = -(-height // 4), -(-width // 4)
+    return -(-spec.bits // (rows * columns)), rows, columns

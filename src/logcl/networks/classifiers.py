@@ -1,0 +1,82 @@
+"""Classifiers f(x; θ): the global model and the local labellers, for any image shape from 1x8x8 up."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from logcl.settings import Frozen, ImageShape
+
+
+class ClassifierSpec(Frozen):
+    """All that is needed to build a classifier again."""
+
+    network: Literal["convnet", "mlp"]
+    image_shape: ImageShape
+    classes: int = Field(ge=1, le=10_000_000)
+    width: int = Field(16, ge=1, le=4096)
+
+
+def classifier(spec: ClassifierSpec) -> nn.Module:
+    """Images (n, C, H, W) in [0, 1] → one score a class, (n, classes)."""
+    return ConvNet(spec) if spec.network == "convnet" else MLP(spec)
+
+
+class ConvNet(nn.Module):
+    """Convolution, batch normalisation, ReLU and halving until a side is at most 4; then one linear layer.
+
+    8x8 has one halving, 28x28 and 32x32 three; channels double with each.
+    """
+
+    def __init__(self, spec: ClassifierSpec) -> None:
+        super().__init__()
+        channels, height, width = spec.image_shape
+        layers: list[nn.Module] = []
+        out = spec.width
+        while True:
+            layers += [
+                nn.Conv2d(channels, out, 3, padding=1, bias=False),
+                nn.BatchNorm2d(out),
+                nn.ReLU(),
+                nn.Conv2d(out, out, 3, padding=1, bias=False),
+                nn.BatchNorm2d(out),
+                nn.ReLU(),
+            ]
+            channels = out
+            if min(height, width) <= 4:
+                break
+            layers.append(nn.MaxPool2d(2))
+            height, width, out = height // 2, width // 2, 2 * out
+        self.features = nn.Sequential(*layers)
+        cells = 2 if min(height, width) >= 2 else 1
+        self.pool = nn.AdaptiveMaxPool2d(cells)
+        self.head = nn.Linear(channels * cells * cells, spec.classes)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) → (n, classes)."""
+        scores: Tensor = self.head(self.pool(self.features(image)).flatten(1))
+        return scores
+
+
+class MLP(nn.Module):
+    """Two hidden layers, for tiny images and for the local labellers of small levels."""
+
+    def __init__(self, spec: ClassifierSpec) -> None:
+        super().__init__()
+        channels, height, width = spec.image_shape
+        hidden = 8 * spec.width
+        self.layers = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(channels * height * width, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, spec.classes),
+        )
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) → (n, classes)."""
+        scores: Tensor = self.layers(image)
+        return scores

@@ -1,0 +1,175 @@
+"""Every choice a user can make, with its meaning and its default. Unknown names are errors.
+
+A `Settings` is complete: what a preset leaves open (bits, unit, widths) is resolved for the image shape
+when the memory is created, and the resolved values are kept in the memory file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from logcl.errors import BadSettings
+
+ImageShape = tuple[int, int, int]
+"""Channels, height, width."""
+
+PresetName = Literal["fast", "paper-cpu"]
+
+
+class Frozen(BaseModel):
+    """Settings are values: they do not change, and a misspelt name is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Recipe(Frozen):
+    """How one network is trained: all that `training.fit` needs to know."""
+
+    epochs: int = Field(20, ge=1, le=100_000)
+    """Passes over the samples."""
+    min_steps: int = Field(0, ge=0, le=10_000_000)
+    """At least so many optimiser steps: a level of few samples needs more passes than a large one."""
+    batch_size: int = Field(128, ge=1, le=1_000_000)
+    optimiser: Literal["adam", "sgd"] = "adam"
+    """`sgd` has Nesterov momentum 0.9."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """The highest rate of the schedule."""
+    schedule: Literal["constant", "one-cycle", "exponential"] = "one-cycle"
+    decay: float = Field(0.99, gt=0, le=1)
+    """Factor a pass, for the exponential schedule."""
+    weight_decay: float = Field(0.0, ge=0)
+
+
+class GeneratorSettings(Recipe):
+    """The local models: a decoder, and the codes and labels it is given."""
+
+    network: Literal["mlp", "conv"] = "mlp"
+    """`mlp`: one hidden layer; `conv`: bit planes at a quarter of the resolution, for larger images."""
+    width: int = Field(256, ge=1, le=65_536)
+    """Hidden units (`mlp`) or channels (`conv`) of the largest level; smaller levels get fewer."""
+    codes: Literal["stored", "index"] = "stored"
+    """`stored`: learned, kept as packed bits; `index`: computed from the sample index, nothing is kept."""
+    bits: int = Field(256, ge=1, le=65_536)
+    """Length of a code."""
+    labels: Literal["stored", "labeller"] = "stored"
+    """`stored`: packed integers; `labeller`: the paper's local f(x; θk) applied to the decoded image."""
+    warm_up_epochs: int = Field(10, ge=1)
+    """Index codes only: passes of the autoencoder before samples are assigned to codes."""
+    pull: float = Field(10.0, ge=0)
+    """Index codes only: weight of the distance between an embedding and its nearest free code."""
+    assignment: Literal["greedy", "optimal", "none"] = "greedy"
+    """Index codes only: how samples are matched with codes. `optimal` is cubic in the samples of a level."""
+
+
+class ClassifierSettings(Recipe):
+    """The global model, trained on replay of the whole memory."""
+
+    network: Literal["convnet", "mlp"] = "convnet"
+    noise: float = Field(0.15, ge=0, le=1)
+    """Standard deviation of the white noise added to replayed images (the paper's aug)."""
+
+
+class Settings(Frozen):
+    """All that decides what a memory does with its samples."""
+
+    preset: PresetName = "fast"
+    image_shape: ImageShape
+    unit: int = Field(512, ge=1, le=2**40)
+    """L: samples in a level-0 model; up to L - 1 of the newest samples wait in the buffer."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    generator: GeneratorSettings = GeneratorSettings()
+    classifier: ClassifierSettings = ClassifierSettings()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Settings:
+        channels, height, width = self.image_shape
+        if not (1 <= channels <= 64 and 1 <= height <= 4096 and 1 <= width <= 4096):
+            raise ValueError(
+                f"image_shape = {self.image_shape} is not (channels up to 64, height and width up to 4096)"
+            )
+        if self.generator.codes == "index" and self.generator.network == "conv":
+            raise ValueError(
+                "codes = index needs network = mlp: codes computed from the index are not laid out in space"
+            )
+        return self
+
+
+def preset(name: str, image_shape: ImageShape) -> Settings:
+    """The settings that preset `name` stands for on images of this shape."""
+    channels, height, width = image_shape
+    values = channels * height * width
+    unit = 128 if values <= 256 else 512
+    if name == "fast":
+        generator = _fast_generator(image_shape, values)
+    elif name == "paper-cpu":
+        generator = GeneratorSettings(
+            codes="index", labels="labeller", bits=200, width=max(256, min(1024, 2 * values)), epochs=60,
+            min_steps=2000, learning_rate=2e-3, batch_size=128,
+        )  # fmt: skip
+    else:
+        raise BadSettings(f"there is no preset {name!r}; choose one of: fast, paper-cpu")
+    classifier = ClassifierSettings(epochs=20, min_steps=300, learning_rate=3e-3)
+    return Settings(
+        preset=name,
+        image_shape=image_shape,
+        unit=unit,
+        generator=generator,
+        classifier=classifier,
+    )
+
+
+def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
+    # A third of a bit for each pixel value, 1/24 of the raw data; tiny images need a floor of 64 bits.
+    bits = max(64, round(values / 3 / 64) * 64)
+    if image_shape[0] == 1 and values <= 2048:
+        return GeneratorSettings(
+            network="mlp", bits=bits, width=max(64, values // 2),
+            epochs=30, min_steps=800, learning_rate=5e-3,
+        )  # fmt: skip
+    return GeneratorSettings(
+        network="conv", bits=bits, width=48, epochs=10, min_steps=600, learning_rate=3e-3, batch_size=64
+    )  # fmt: skip
+
+
+def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """`settings` with dotted names changed, e.g. {"generator.epochs": 50, "unit": 1000}.
+
+    Values may be strings, as they come from a command line.
+    """
+    data = settings.model_dump()
+    for name, value in changes.items():
+        *path, last = name.split(".")
+        group = data
+        for part in path:
+            group = group.get(part, {})
+            if not isinstance(group, dict):
+                break
+        if not isinstance(group, dict) or last not in group or isinstance(group[last], dict):
+            raise BadSettings(
+                f"there is no setting {name!r}; the settings are: {', '.join(_names(settings))}"
+            )
+        group[last] = value
+    return parse(data)
+
+
+def parse(data: Mapping[str, Any]) -> Settings:
+    """Settings from plain data; contradictions and unknown names become one sentence."""
+    try:
+        return Settings.model_validate(data)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'settings'}: "
+            + problem["msg"].removeprefix("Value error, ")
+            for problem in error.errors()
+        )
+        raise BadSettings(f"these settings cannot be used: {problems}") from error
+
+
+def _names(settings: Settings) -> list[str]:
+    names = []
+    for name, value in settings.model_dump().items():
+        names += [f"{name}.{inner}" for inner in value] if isinstance(value, dict) else [name]
+    return names

@@ -1,0 +1,117 @@
+"""A memory at one moment, loaded: what replay reads. Frozen, so that it may cross threads and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from logcl.encoding import to_unit
+from logcl.inputs import Label
+from logcl.local_model import LocalModel
+from logcl.progress import Progress, Silent
+from logcl.samples import Run, Samples
+from logcl.settings import Settings
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Settings, classes, local models (oldest first) and buffer that belong together."""
+
+    settings: Settings
+    classes: tuple[Label, ...]
+    levels: tuple[LocalModel, ...]
+    buffer: Samples
+    chunks: tuple[int, ...]
+    """Index of the first sample of each chunk of the buffer, ascending."""
+    digest: str
+    """Of the memory's whole content."""
+
+    @property
+    def n(self) -> int:
+        """Samples held, in levels and buffer."""
+        return sum(level.slot.samples for level in self.levels) + len(self.buffer)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The history of all samples, oldest first."""
+        return tuple(run for level in self.levels for run in level.runs) + self.buffer.runs
+
+    @property
+    def label_values(self) -> NDArray[np.int64]:
+        """What replay yields for each class number: the label itself if labels are integers."""
+        if self.classes and isinstance(self.classes[0], int):
+            return np.array(self.classes, dtype=np.int64)
+        return np.arange(len(self.classes), dtype=np.int64)
+
+    def fetch(self, indices: NDArray[np.integer[Any]]) -> tuple[Tensor, NDArray[np.int64]]:
+        """Samples by index 1..n, in the order asked for: uint8 images (m, C, H, W) and class numbers (m,).
+
+        Each level decodes its share in one go (the paper's steps 2 to 4).
+        """
+        indices = np.asarray(indices)
+        if len(indices) and not (indices.min() >= 1 and indices.max() <= self.n):
+            raise IndexError(
+                f"sample indices reach from 1 to {self.n}; asked for {indices.min()}..{indices.max()}"
+            )
+        x = torch.empty((len(indices), *self.settings.image_shape), dtype=torch.uint8)
+        y = np.empty(len(indices), dtype=np.int64)
+        held = 0
+        for level in self.levels:
+            held = level.slot.stop
+            mine = np.flatnonzero((indices >= level.slot.start) & (indices <= held))
+            if len(mine):
+                x[mine], y[mine] = level.replay(indices[mine])
+        mine = np.flatnonzero(indices > held)
+        rows = indices[mine] - held - 1
+        x[mine], y[mine] = torch.from_numpy(self.buffer.x[rows]), self.buffer.y[rows]
+        return x, y
+
+    def everything(self, progress: Progress | None = None) -> tuple[Tensor, NDArray[np.int64]]:
+        """All n samples in sample order, decoded once: n · C · H · W bytes."""
+        x = torch.empty((self.n, *self.settings.image_shape), dtype=torch.uint8)
+        y = np.empty(self.n, dtype=np.int64)
+        with (progress or Silent()).track("replaying", max(self.n, 1)) as advance:
+            for start in range(0, self.n, 8192):
+                stop = min(start + 8192, self.n)
+                x[start:stop], y[start:stop] = self.fetch(np.arange(start + 1, stop + 1))
+                advance(stop - start)
+        return x, y
+
+    def batches(self, batch_size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Endless batches of samples drawn with i ~ U{1..n}: float images in [0, 1] and labels."""
+        values = self.label_values
+        while True:
+            drawn = torch.randint(1, self.n + 1, (batch_size,), generator=generator).numpy()
+            x, y = self.fetch(drawn)
+            yield to_unit(x), torch.from_numpy(values[y])
+
+
+class ReplayDataset(Dataset[tuple[Tensor, int]]):
+    """A memory as a map-style data set of n samples, for any `DataLoader`.
+
+    Position p is sample index p + 1. `DataLoader` fetches whole batches through `__getitems__`, so that
+    each level decodes once a batch; the data set may be sent to workers, forked or spawned.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    def __len__(self) -> int:
+        return self.snapshot.n
+
+    def __getitem__(self, position: int) -> tuple[Tensor, int]:
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"position {position} is outside a memory of {len(self)} samples")
+        return self.__getitems__([position % len(self)])[0]
+
+    def __getitems__(self, positions: Sequence[int]) -> list[tuple[Tensor, int]]:
+        """Several samples at once; `DataLoader` calls this by itself."""
+        x, y = self.snapshot.fetch(np.asarray(positions) + 1)
+        return list(zip(to_unit(x), self.snapshot.label_values[y].tolist(), strict=True))

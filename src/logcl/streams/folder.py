@@ -1,0 +1,117 @@
+"""Folders of images as streams: class folders, task folders of class folders, train/ and test/."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import PIL
+
+from logcl.errors import DataError
+from logcl.progress import Progress
+from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint, name_of
+from logcl.streams.images import (
+    class_sorted,
+    fill_images,
+    has_images,
+    infer_image_shape,
+    list_images,
+    visible_folders,
+)
+from logcl.streams.pixels import check_image_shape
+from logcl.streams.stream import Classes, ImageShape
+
+ByClass = dict[str, list[Path]]
+
+
+@dataclass(frozen=True)
+class FolderListing:
+    """The files of a folder stream, before any is opened."""
+
+    tasks: tuple[ByClass, ...]
+    """One for each task folder; a single one when the folder says nothing of tasks."""
+    has_tasks: bool
+    test: ByClass | None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """All class names in order."""
+        return class_sorted(chain.from_iterable(self.tasks))
+
+    @property
+    def train_files(self) -> list[Path]:
+        """The training images: row i of the decoded array is file i."""
+        return [path for task in self.tasks for paths in task.values() for path in paths]
+
+    @property
+    def test_files(self) -> list[Path]:
+        """The test images, likewise."""
+        return [path for paths in (self.test or {}).values() for path in paths]
+
+    @property
+    def task_of_row(self) -> Classes:
+        """(n,) the task folder of each training image."""
+        sizes = [sum(len(paths) for paths in task.values()) for task in self.tasks]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def list_folder(folder: Path) -> FolderListing:
+    """Recognise the layout of a folder and list its images."""
+    try:
+        parts = {p.name.lower(): p for p in visible_folders(folder)}
+        if {"train", "test"} <= set(parts) and not (has_images(parts["train"]) or has_images(parts["test"])):
+            tasks, has_tasks = _list_tasks(parts["train"])
+            listing = FolderListing(tasks, has_tasks, list_images(parts["test"]))
+        else:
+            listing = FolderListing(*_list_tasks(folder), None)
+    except OSError as error:
+        raise DataError(f"{error.filename or folder}: cannot be read ({error.strerror}).") from error
+    unknown = class_sorted(set(listing.test or ()) - set(listing.classes))
+    if unknown:
+        raise DataError(
+            f"{parts['test'] / unknown[0]}: is a class that the training folder lacks; add or remove it."
+        )
+    return listing
+
+
+def _list_tasks(folder: Path) -> tuple[tuple[ByClass, ...], bool]:
+    """The class folders of each task folder, or those of the folder itself as one task."""
+    folders = visible_folders(folder)
+    deep = any(has_images(inner) for outer in folders for inner in visible_folders(outer))
+    if deep and not any(has_images(path) for path in (folder, *folders)):
+        return tuple(list_images(path) for path in folders), True
+    return (list_images(folder),), False
+
+
+def load_folder(
+    folder: Path, listing: FolderListing, image_shape: ImageShape | None, progress: Progress
+) -> Decoded:
+    """Decode the listed images, or take them from the cache. Rows are in the listing's order."""
+    if image_shape is not None:
+        check_image_shape(image_shape)
+    files = listing.train_files + listing.test_files
+
+    def plan() -> Blueprint:
+        def fill(parts: Mapping[str, Part]) -> None:
+            fill_images(listing.train_files, parts["train"].x, progress)
+            parts["train"].y[:] = np.concatenate([_labels(task, listing.classes) for task in listing.tasks])
+            if listing.test is not None:
+                fill_images(listing.test_files, parts["test"].x, progress)
+                parts["test"].y[:] = _labels(listing.test, listing.classes)
+
+        sizes = {"train": len(listing.train_files)}
+        if listing.test is not None:
+            sizes["test"] = len(listing.test_files)
+        return Blueprint(listing.classes, image_shape or infer_image_shape(files), sizes, fill)
+
+    places = [str(path.relative_to(folder)) for path in files]
+    mark = fingerprint(files, places, image_shape, PIL.__version__)
+    return cached(name_of(folder, image_shape), mark, plan)
+
+
+def _labels(by_class: ByClass, classes: tuple[str, ...]) -> Classes:
+    index = {name: position for position, name in enumerate(classes)}
+    return np.repeat([index[name] for name in by_class], [len(paths) for paths in by_class.values()])

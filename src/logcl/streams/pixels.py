@@ -1,0 +1,140 @@
+"""One image file of any size and mode → uint8 (channels, height, width).
+
+Choices, made once for every mode:
+- transparent pixels show white, as on a page: on black, dark drawings on a transparent ground would vanish;
+- 16-bit images are scaled from 0..65535 (Pillow alone would clip at 255), float images from 0..1. Nothing is
+  stretched to its own range, because equal values must stay equal across images;
+- the whole image is squeezed into the target size: cropping could lose what the label is about;
+- of several frames the first counts.
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from logcl.errors import BadSettings, DataError
+from logcl.streams.stream import ImageShape, Pixels
+
+# Formats that are plain rasters. Pillow knows more, some of which start other programs (EPS).
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
+_GREY_MODES = ("1", "L", "LA", "La", "I", "F")
+# What Pillow's decoders raise on damaged files; found by feeding them damaged files.
+_BROKEN = (
+    OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError,
+    EOFError, NotImplementedError, RuntimeError, struct.error, zlib.error,
+)  # fmt: skip
+
+
+def check_image_shape(image_shape: ImageShape) -> None:
+    """Refuse anything but (1 or 3, height, width)."""
+    try:
+        channels, height, width = image_shape
+        good = channels in (1, 3) and height >= 1 and width >= 1
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise BadSettings(
+            f"Images have the shape (1 or 3 channels, height, width), which {image_shape!r} is not."
+        )
+
+
+def read_image(path: str | Path, image_shape: ImageShape) -> Pixels:
+    """Read one image file as uint8 (C, H, W), resized with anti-aliasing where its size differs."""
+    check_image_shape(image_shape)
+    channels, height, width = image_shape
+    with opened_image(Path(path), str(path)) as image:
+        # A JPEG can be decoded at a half, a quarter or an eighth; at four times the target no detail is lost.
+        image.draft(image.mode, (4 * max(height, width),) * 2)
+        upright = ImageOps.exif_transpose(image)
+        flat = _to_8_bits(upright, Path(path)).convert("L" if channels == 1 else "RGB")
+        if flat.size != (width, height):
+            flat = flat.resize((width, height), Image.Resampling.LANCZOS)
+        array: Pixels = np.asarray(flat, np.uint8)
+    return array[None] if channels == 1 else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def read_header(path: Path) -> tuple[bool, tuple[int, int]]:
+    """Whether an image is grey, and its upright (height, width), without decoding pixels."""
+    with opened_image(path, str(path)) as image:
+        width, height = image.size
+        # Pillow itself turns a TIFF upright; asking a PNG for EXIF that comes late would decode it.
+        turned = (
+            image.format != "TIFF" and "exif" in image.info and image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+        )
+        return _is_grey(image), (width, height) if turned else (height, width)
+
+
+@contextmanager
+def opened_image(file: Path | IO[bytes], name: str) -> Iterator[Image.Image]:
+    """The image with its pixels still unread; whatever goes wrong inside becomes a DataError about `name`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # remarks on odd metadata
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file, formats=_FORMATS) as image:
+                yield image
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(
+            f"{name}: claims more than {Image.MAX_IMAGE_PIXELS:,} pixels, which only a faulty or hostile "
+            "file does; remove it, or make it smaller."
+        ) from error
+    except UnidentifiedImageError as error:
+        raise DataError(
+            f"{name}: is not an image that can be read; convert it to PNG or JPEG, or remove it."
+        ) from error
+    except MemoryError as error:
+        raise DataError(f"{name}: does not fit into memory; make it smaller, or remove it.") from error
+    except _BROKEN as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(f"{name}: cannot be read ({error.strerror}); check the path.") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{name}: is damaged or truncated ({reason}); replace or remove it.") from error
+
+
+def _is_grey(image: Image.Image) -> bool:
+    if image.mode in ("P", "PA") and image.palette is not None:
+        entry = len(image.palette.rawmode or image.palette.mode)  # bytes: RGB, RGBA or BGRX
+        values = np.frombuffer(bytes(image.palette.palette), np.uint8)
+        colours = values[: len(values) // entry * entry].reshape(-1, entry)[:, :3]
+        return bool((colours == colours[:, :1]).all())
+    return image.mode in _GREY_MODES or image.mode.startswith("I;16")
+
+
+def _to_8_bits(image: Image.Image, path: Path) -> Image.Image:
+    """The same picture in mode L or RGB, opaque."""
+    if image.mode.startswith("I;16"):
+        return _from_16_bits(np.asarray(image))
+    if image.mode == "I":
+        # Some versions of Pillow open 16-bit PNG files in this 32-bit mode.
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 65535:
+            raise DataError(
+                f"{path}: has 32-bit values outside 0..65535; save it with 8 or 16 bits, or remove it."
+            )
+        return _from_16_bits(values)
+    if image.mode == "F":
+        values = np.asarray(image)
+        if not (values.min() >= 0 and values.max() <= 1):  # also false for NaN
+            raise DataError(
+                f"{path}: has float values outside 0..1; save it with 8 or 16 bits, or remove it."
+            )
+        return Image.fromarray(np.rint(values * 255).astype(np.uint8))
+    if image.has_transparency_data:
+        page = Image.new("RGBA", image.size, "white")
+        page.alpha_composite(image.convert("RGBA"))
+        return page.convert("RGB")
+    return image.convert("L" if image.mode in ("1", "L") else "RGB")
+
+
+def _from_16_bits(values: NDArray[np.generic]) -> Image.Image:
+    return Image.fromarray(((values.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8))

@@ -1,0 +1,175 @@
+"""Where the official files of named data sets are found, and how they are fetched."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from logcl.errors import CannotWrite, DataError
+from logcl.streams.cache import cache_folder
+
+if TYPE_CHECKING:
+    import requests
+
+Files = dict[str, Path]
+"""What a data set is read from: part → its file, archive or folder."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of one data set as its authors publish them."""
+
+    name: str
+    checksums: dict[str, str]
+    """File name → published MD5."""
+    mirrors: tuple[str, ...]
+    """Addresses of folders that hold these files, tried in turn."""
+    folders: tuple[str, ...]
+    """Usual sub-folders of a data folder."""
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a damaged file."""
+        return f"remove it and get it again with `logcl data get {self.name}`"
+
+
+SOURCES = {
+    source.name: source
+    for source in (
+        Source(
+            "mnist",
+            {
+                "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+                "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+                "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+            },
+            # The author's own address no longer serves the files.
+            (
+                "https://ossci-datasets.s3.amazonaws.com/mnist/",
+                "https://storage.googleapis.com/cvdf-datasets/mnist/",
+            ),
+            ("mnist", "MNIST", "mnist/raw", "MNIST/raw", "raw"),
+        ),
+        Source(
+            "omniglot",
+            {
+                "images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
+                "images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
+            },
+            (
+                "https://github.com/brendenlake/omniglot/raw/master/python/",
+                "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
+            ),
+            ("omniglot", "Omniglot", "omniglot-py", "omniglot/python", "python"),
+        ),
+        Source(
+            "cifar100",
+            {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
+            ("https://www.cs.toronto.edu/~kriz/",),
+            ("cifar100", "cifar-100", "CIFAR100", "CIFAR-100", "cifar"),
+        ),
+    )
+}
+
+
+def data_folders(source: Source, data_dir: Path | None) -> list[Path]:
+    """The existing folders in which the files are looked for: the user's first, then what was downloaded."""
+    if data_dir is not None and not data_dir.is_dir():
+        raise DataError(f"{data_dir}: there is no such data folder; create it, or leave --data-dir out.")
+    roots = _user_roots(data_dir)
+    places = [place for root in roots for place in (root, *(root / name for name in source.folders))]
+    return [place for place in (*places, download_folder(source, None)) if place.is_dir()]
+
+
+def _user_roots(data_dir: Path | None) -> list[Path]:
+    if data_dir is not None:
+        return [data_dir]
+    return [Path(folder).expanduser() for folder in [os.environ.get("LOGCL_DATA")] if folder]
+
+
+def download_folder(source: Source, data_dir: Path | None) -> Path:
+    """Where `download` puts the files."""
+    return (data_dir or cache_folder() / "downloads") / source.name
+
+
+def find(source: Source, data_dir: Path | None, recognise: Callable[[Path], Files | None]) -> Files:
+    """What `recognise` makes of the first folder that holds the whole data set."""
+    for folder in data_folders(source, data_dir):
+        found = recognise(folder)
+        if found is not None:
+            return found
+    places = [str(root) for root in (*_user_roots(data_dir), download_folder(source, None))]
+    raise DataError(
+        f"The data set {source.name} is not complete in {' or '.join(places)}: download it with "
+        f"`logcl data get {source.name}`, or point LOGCL_DATA or --data-dir at a folder that holds "
+        f"{', '.join(source.checksums)}."
+    )
+
+
+def download(source: Source, folder: Path, *, progressbar: bool = False) -> list[Path]:
+    """Fetch the files of a data set into `folder`; those that are there and right are kept.
+
+    A file appears under its name only when its checksum is right. LOGCL_MIRROR is an address to try first.
+    """
+    own = os.environ.get("LOGCL_MIRROR")
+    mirrors = (own.rstrip("/") + "/", *source.mirrors) if own else source.mirrors
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [_fetch(source, name, folder, mirrors, progressbar) for name in source.checksums]
+    except OSError as error:
+        raise CannotWrite(
+            f"{folder}: cannot be written ({error.strerror or error}); set LOGCL_CACHE to another folder."
+        ) from error
+
+
+def _fetch(source: Source, name: str, folder: Path, mirrors: tuple[str, ...], progressbar: bool) -> Path:
+    import pooch  # here, because both are slow to import and only downloads need them
+    import requests
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    failures = []
+    for mirror in mirrors:
+        try:
+            pooch.retrieve(
+                mirror + name,
+                known_hash=f"md5:{source.checksums[name]}",
+                fname=name,
+                path=folder,
+                downloader=pooch.HTTPDownloader(progressbar=progressbar, timeout=30),
+            )
+            return folder / name
+        except requests.exceptions.RequestException as error:
+            failures.append(f"{mirror}: {_short(error)}")
+        except ValueError:  # pooch's word for a wrong checksum
+            failures.append(f"{mirror}: wrong checksum")
+    raise DataError(
+        f"{name} could not be downloaded ({'; '.join(failures)}): check the network and try again, or put "
+        "the official files into a folder and set LOGCL_DATA to it."
+    )
+
+
+def _short(error: requests.exceptions.RequestException) -> str:
+    import requests
+
+    if error.response is not None:
+        return f"HTTP {error.response.status_code}"
+    if isinstance(error, requests.exceptions.Timeout):
+        return "no answer in time"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "the transfer broke off"
+    return "no connection"
+
+
+def md5(path: Path) -> str:
+    """The MD5 of a file: weak, but what the data sets' authors published."""
+    digest = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()

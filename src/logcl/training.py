@@ -1,0 +1,144 @@
+"""The one training loop. Decoders, encoders, labellers, the global model and every rival train through it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from logcl.errors import LogCLError
+from logcl.progress import Progress, Silent
+from logcl.settings import Recipe
+
+
+class Diverged(LogCLError):
+    """A loss became infinite or not a number."""
+
+
+def fit(
+    network: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    count: int,
+    recipe: Recipe,
+    *,
+    generator: torch.Generator,
+    progress: Progress | None = None,
+    description: str = "training",
+) -> float:
+    """Minimise `loss` over shuffled batches of the rows 0 to count - 1.
+
+    `loss` takes the rows of one batch (an int64 tensor on the CPU) and returns a scalar; what a row means
+    is its business. The same generator state gives the same weights. Returns the mean loss of the last
+    pass and leaves the network in evaluation mode.
+    """
+    steps = total_steps(recipe, count)
+    optimiser, schedule = _optimiser(network, recipe, steps, count)
+    a_pass = steps_a_pass(recipe, count)
+    network.train()
+    total = torch.zeros(())
+    mean = math.nan
+    with seeded(generator), (progress or Silent()).track(description, steps) as advance:
+        for step, rows in enumerate(_batches(count, recipe.batch_size, steps, generator), start=1):
+            optimiser.zero_grad(set_to_none=True)
+            value = loss(rows)
+            value.backward()
+            optimiser.step()
+            schedule.step()
+            total += value.detach().cpu()
+            if step % a_pass == 0 or step == steps:
+                mean = float(total) / ((step - 1) % a_pass + 1)
+                total = torch.zeros(())
+                if not math.isfinite(mean):
+                    raise Diverged(
+                        f"{description}: the loss became {mean} after {step} steps; lower learning_rate "
+                        f"(now {recipe.learning_rate})"
+                    )
+            advance(note=f"loss {mean:.4g}" if step >= a_pass else "")
+    network.eval()
+    return mean
+
+
+def steps_a_pass(recipe: Recipe, count: int) -> int:
+    """Batches in one pass; a last batch of less than half a batch is spread over the others."""
+    return max(round(count / recipe.batch_size), 1)
+
+
+def total_steps(recipe: Recipe, count: int) -> int:
+    """Optimiser steps of a whole fit: all passes, or `min_steps` where that is more."""
+    return max(recipe.epochs * steps_a_pass(recipe, count), recipe.min_steps)
+
+
+def _batches(count: int, size: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """`steps` batches: each pass is a fresh permutation cut into nearly equal parts.
+
+    Equal parts because batch statistics of a leftover of one or two rows would be noise.
+    """
+    parts = max(round(count / size), 1)
+    queue: list[Tensor] = []
+    for _ in range(steps):
+        if not queue:
+            queue = list(torch.randperm(count, generator=generator).tensor_split(parts))
+        yield queue.pop()
+
+
+def _optimiser(
+    network: nn.Module, recipe: Recipe, steps: int, count: int
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    optimiser: torch.optim.Optimizer
+    parameters = list(network.parameters())
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    fused = parameters[0].device.type in ("cpu", "cuda")
+    if recipe.optimiser == "adam":
+        optimiser = torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=fused)
+    else:
+        optimiser = torch.optim.SGD(
+            parameters, lr=rate, momentum=0.9, nesterov=True, weight_decay=decay, fused=fused
+        )
+    factor: Callable[[int], float]
+    if recipe.schedule == "one-cycle":
+        factor = lambda step: _one_cycle(step, steps)  # noqa: E731
+    elif recipe.schedule == "exponential":
+        a_pass = steps_a_pass(recipe, count)
+        factor = lambda step: recipe.decay ** (step // a_pass)  # noqa: E731
+    else:
+        factor = lambda _: 1.0  # noqa: E731
+    return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
+
+
+def _one_cycle(step: int, steps: int) -> float:
+    """Up in the first quarter, from a 25th; down to zero along a cosine."""
+    rise = max(steps // 4, 1)
+    if step < rise:
+        return 0.04 + 0.96 * step / rise
+    return 0.5 + 0.5 * math.cos(math.pi * min((step - rise) / max(steps - rise, 1), 1.0))
+
+
+@contextmanager
+def seeded(generator: torch.Generator) -> Iterator[None]:
+    """Initial weights and dropout draw from torch's global state: lend it a seed, then put it back.
+
+    One mechanism that also covers networks which users bring along.
+    """
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def generator_for(*key: int) -> torch.Generator:
+    """A generator of its own for each piece of work, so that neither order nor place changes a result."""
+    state = np.random.SeedSequence([part % 2**64 for part in key]).generate_state(2, np.uint32)
+    return torch.Generator().manual_seed(int(state[0]) << 31 ^ int(state[1]))
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """`auto`: cuda, else mps, else cpu. Float32 everywhere on a CPU."""
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -1,0 +1,83 @@
+"""One writer at a time: a lock beside the memory that the system itself releases when its holder dies.
+
+SQLite's own locks last for a commit; training lasts for minutes before it. The lock is a file beside the
+memory, locked by the operating system and removed afterwards; it says who holds it. A holder that was
+killed leaves the file but not the lock, and the next writer takes it over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from logcl.errors import Busy, CannotWrite
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(handle: int) -> bool:
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(handle: int) -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+@contextmanager
+def writer_lock(memory: Path) -> Iterator[None]:
+    """Hold the lock of `memory`; raises `Busy` at once, naming the holder, if another process has it."""
+    path = memory.with_name(memory.name + ".lock")
+    handle = _acquire(path, memory)
+    try:
+        holder = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": datetime.now().astimezone().isoformat(timespec="seconds"),
+        }
+        os.truncate(handle, 0)
+        os.write(handle, json.dumps(holder).encode())
+        yield
+    finally:
+        # Removed while still locked, so that nobody can lock a file that is about to vanish unseen.
+        with suppress(OSError):
+            path.unlink()
+        os.close(handle)
+
+
+def _acquire(path: Path, memory: Path) -> int:
+    while True:
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise CannotWrite(f"{memory} cannot be locked for writing ({error.strerror}: {path})") from error
+        if not _try_lock(handle):
+            os.close(handle)
+            raise Busy(f"{memory} is being written by {_holder(path)}; try again when it has finished")
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        os.close(handle)  # the holder removed this file between our open and our lock: take the new one
+
+
+def _holder(path: Path) -> str:
+    try:
+        holder = json.loads(path.read_text())
+        return f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"  # caught in the instant between locking and writing its name
