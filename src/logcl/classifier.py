@@ -59,7 +59,10 @@ class Classifier:
         settings = settings or now.settings.classifier
         generator = generator_for(now.settings.seed if seed is None else seed, 0x91)
         spec = networks.ClassifierSpec(
-            network=settings.network, image_shape=now.settings.image_shape, classes=len(now.classes)
+            network=settings.network,
+            width=settings.width,
+            image_shape=now.settings.image_shape,
+            classes=len(now.classes),
         )
         if now.n * int(np.prod(spec.image_shape)) <= _CACHE:
             images, classes = now.everything(progress)
@@ -157,8 +160,16 @@ def predict_proba(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.f
     """Class probabilities of uint8 images, in blocks of bounded size."""
     device = choose_device()
     blocks = [
-        network(to_unit(torch.from_numpy(pixels[start : start + 1024]).to(device))).softmax(dim=1).cpu()
+        # A copy, because pixels may be a read-only memory map.
+        network(to_unit(torch.from_numpy(pixels[start : start + 1024].copy()).to(device)))
+        .softmax(dim=1)
+        .cpu()
         for start in range(0, len(pixels), 1024)
     ]
     outputs = torch.cat(blocks).numpy() if blocks else np.empty((0, 0), np.float32)
     return np.asarray(outputs, dtype=np.float32)
+
+
+def predict_classes(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The most probable class number of each uint8 image."""
+    return np.asarray(predict_proba(network, pixels).argmax(axis=1), dtype=np.int64)

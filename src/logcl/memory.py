@@ -81,8 +81,13 @@ class Memory:
             raise BadSettings(
                 f"{path} does not exist; give image_shape=(channels, height, width) to create it"
             )
-        chosen = override(preset_settings(preset or "fast", image_shape), changes)
-        memory.file.create(Fields(n=0, classes=(), settings=chosen).model_dump(mode="json"))
+        return Memory.create(path, override(preset_settings(preset or "fast", image_shape), changes))
+
+    @staticmethod
+    def create(path: str | os.PathLike[str], settings: Settings) -> Memory:
+        """A new, empty memory at a path where nothing is yet."""
+        memory = Memory(path)
+        memory.file.create(Fields(n=0, classes=(), settings=settings).model_dump(mode="json"))
         return memory
 
     @property

@@ -68,6 +68,8 @@ class ClassifierSettings(Recipe):
     """The global model, trained on replay of the whole memory."""
 
     network: Literal["convnet", "mlp"] = "convnet"
+    width: int = Field(16, ge=1, le=4096)
+    """Channels of the first convolutions (`convnet`) or an eighth of the hidden units (`mlp`)."""
     noise: float = Field(0.15, ge=0, le=1)
     """Standard deviation of the white noise added to replayed images (the paper's aug)."""
 
@@ -111,7 +113,9 @@ def preset(name: str, image_shape: ImageShape) -> Settings:
         )  # fmt: skip
     else:
         raise BadSettings(f"there is no preset {name!r}; choose one of: fast, paper-cpu")
-    classifier = ClassifierSettings(epochs=20, min_steps=300, learning_rate=3e-3)
+    classifier = ClassifierSettings(
+        epochs=10, min_steps=300, learning_rate=3e-3, width=16 if channels == 1 else 32
+    )  # fmt: skip
     return Settings(
         preset=name,
         image_shape=image_shape,

@@ -16,7 +16,7 @@ class ClassifierSpec(Frozen):
     network: Literal["convnet", "mlp"]
     image_shape: ImageShape
     classes: int = Field(ge=1, le=10_000_000)
-    width: int = Field(16, ge=1, le=4096)
+    width: int = Field(ge=1, le=4096)
 
 
 def classifier(spec: ClassifierSpec) -> nn.Module:

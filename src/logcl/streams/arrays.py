@@ -75,7 +75,7 @@ def _plan(path: Path, progress: Progress) -> Blueprint:
     shape = layouts["train"].image_shape
     if test and layouts["test"].image_shape != shape:
         raise BadInput(f"{path}: x_train and x_test hold images of different shapes; make them equal.")
-    if test and labels["test"].dtype.kind != labels["train"].dtype.kind:
+    if test and (labels["test"].dtype.kind == "U") != (labels["train"].dtype.kind == "U"):
         raise BadInput(f"{path}: y_train and y_test must both hold whole numbers or both strings.")
     classes = class_sorted(str(label) for label in np.unique(labels["train"]))
     if test and (unknown := set(map(str, np.unique(labels["test"]))) - set(classes)):

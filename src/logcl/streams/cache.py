@@ -196,7 +196,7 @@ def _open_entry(entry: Path) -> Decoded | None:
             y = _open_map(entry / f"{name}_y.npy", meta["bytes"], np.dtype(np.int64), (size,))
             parts[name] = Part(x, y)
         return Decoded(tuple(meta["classes"]), parts["train"], parts.get("test"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

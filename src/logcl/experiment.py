@@ -1,0 +1,223 @@
+"""One experiment: a method learns a stream, task by task, and is examined on the test set.
+
+method × stream → Result
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from logcl import allocation, methods
+from logcl.errors import CannotWrite
+from logcl.methods import Problem, Replays
+from logcl.methods.protocol import Clock
+from logcl.progress import Progress, Silent
+from logcl.settings import Frozen, Settings
+from logcl.streams import Stream
+
+Evaluate = Literal["every", "final"]
+
+
+class GenerationError(Frozen):
+    """How far replay is from the originals, for the samples that were re-encoded equally often."""
+
+    generation: int
+    """0 = encoded once, from raw data; -1 = still raw, in the buffer."""
+    samples: int
+    mse: float
+    """Mean squared error, pixels in [0, 1]."""
+
+
+class TaskRecord(Frozen):
+    """The state after one task."""
+
+    samples: int
+    """Samples of this task."""
+    retrained: int
+    """Samples that went through a local fit because of it, new ones included (LogCL only)."""
+    memory_bytes: int
+    accuracy: tuple[float | None, ...] | None
+    """On the test samples of each task's classes; None for a task without any. None: not examined."""
+
+
+class Result(Frozen):
+    """Everything an experiment found, with what is needed to repeat it."""
+
+    stream: str
+    method: str
+    seed: int
+    evaluate: Evaluate
+    settings: Settings
+    classes: tuple[str, ...]
+    task_classes: tuple[tuple[int, ...], ...]
+    tasks: tuple[TaskRecord, ...]
+    final_accuracy: float
+    """On the whole test set, after the last task."""
+    forgetting: float | None
+    """Best earlier accuracy minus final accuracy, mean over all tasks but the last; None if not examined."""
+    memory_bytes: int
+    raw_bytes: int
+    """What the samples seen would take as uint8."""
+    seconds: dict[str, float]
+    """By phase: `absorb` (memory), `train` (classifier), `other` (prediction, bookkeeping)."""
+    reconstruction: tuple[GenerationError, ...]
+    max_generation: int | None
+    """The lemma's bound for this many samples (LogCL only)."""
+    versions: dict[str, str]
+    hardware: dict[str, str | int]
+    finished: str
+
+    @property
+    def accuracy_matrix(self) -> list[list[float | None]]:
+        """Row t: accuracy on each task after task t; only the rows that were examined."""
+        return [list(task.accuracy) for task in self.tasks if task.accuracy is not None]
+
+
+def run(
+    stream: Stream,
+    method_name: str,
+    settings: Settings,
+    folder: Path,
+    *,
+    evaluate: Evaluate = "every",
+    progress: Progress | None = None,
+) -> Result:
+    """Let a method learn a stream; leaves `result.json` (and LogCL's `memory.logcl`) in `folder`."""
+    progress = progress or Silent()
+    clock = Clock()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotWrite(f"the run folder {folder} cannot be made ({error.strerror})") from error
+    method = methods.create(method_name, Problem(settings, stream.classes, folder, progress, clock))
+    records: list[TaskRecord] = []
+    predicted = np.empty(0, dtype=np.int64)
+    seen = 0
+    with progress.track(f"{stream.name}, {method_name}, seed {settings.seed}", len(stream)) as advance:
+        for number, task in enumerate(stream, start=1):
+            with clock("learn"):
+                method.learn(task)
+            accuracy = None
+            if evaluate == "every" or number == len(stream):
+                with clock("predict"):
+                    predicted = method.predict(stream.test_x)
+                accuracy = _accuracy_by_task(stream, predicted)
+            plan = allocation.plan(seen, seen + len(task), settings.unit)
+            seen += len(task)
+            retrained = sum(slot.samples for slot in plan.train) if method_name == "logcl" else 0
+            records.append(
+                TaskRecord(
+                    samples=len(task), retrained=retrained, memory_bytes=method.nbytes(), accuracy=accuracy
+                )
+            )
+            advance()
+
+    errors = _reconstruction(stream, method) if isinstance(method, Replays) else ()
+    result = Result(
+        stream=stream.name,
+        method=method_name,
+        seed=settings.seed,
+        evaluate=evaluate,
+        settings=settings,
+        classes=stream.classes,
+        task_classes=stream.task_classes,
+        tasks=tuple(records),
+        final_accuracy=float((predicted == stream.test_y).mean()),
+        forgetting=_forgetting(records) if evaluate == "every" else None,
+        memory_bytes=method.nbytes(),
+        raw_bytes=seen * int(np.prod(stream.image_shape)),
+        seconds=_exclusive(clock),
+        reconstruction=errors,
+        max_generation=allocation.max_generation(seen, settings.unit) if method_name == "logcl" else None,
+        versions=_versions(),
+        hardware=_hardware(),
+        finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+    write_atomically(folder / "result.json", result.model_dump_json(indent=2).encode())
+    return result
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """The whole file or no change."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError as error:
+        raise CannotWrite(f"{path} cannot be written ({error.strerror})") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _accuracy_by_task(stream: Stream, predicted: NDArray[np.int64]) -> tuple[float | None, ...]:
+    right = predicted == stream.test_y
+    of_task = [np.isin(stream.test_y, classes) for classes in stream.task_classes]
+    return tuple(float(right[mine].mean()) if mine.any() else None for mine in of_task)
+
+
+def _forgetting(records: list[TaskRecord]) -> float | None:
+    """Chaudhry et al. 2018, from the accuracy after the task itself on; None for a single task."""
+    matrix = [record.accuracy for record in records]
+    losses = []
+    for task in range(len(records) - 1):
+        history = [row[task] for row in matrix[task:] if row is not None]
+        if None not in history:
+            values = np.array(history, dtype=np.float64)
+            losses.append(float(values[:-1].max() - values[-1]))
+    return float(np.mean(losses)) if losses else None
+
+
+def _reconstruction(stream: Stream, method: Replays) -> tuple[GenerationError, ...]:
+    """Compare what is replayed with the originals, which only an experiment still has."""
+    replayed = method.replayed()
+    rows = np.concatenate(stream.members)
+    errors = np.empty(len(rows))
+    for start in range(0, len(rows), 4096):  # in blocks: the originals may be a memory map
+        stop = start + 4096
+        originals = stream.source_x[rows[replayed.arrival[start:stop]]].astype(np.float32)
+        difference = (originals - replayed.x[start:stop]) / 255
+        errors[start:stop] = np.square(difference).reshape(len(difference), -1).mean(axis=1)
+    return tuple(
+        GenerationError(
+            generation=int(generation),
+            samples=int((mine := replayed.generations == generation).sum()),
+            mse=float(errors[mine].mean()),
+        )
+        for generation in np.unique(replayed.generations)
+    )
+
+
+def _exclusive(clock: Clock) -> dict[str, float]:
+    """Absorbing and training happen inside learning or predicting: count each second once."""
+    seconds = dict(clock.seconds)
+    inner = seconds.get("absorb", 0.0) + seconds.get("train", 0.0)
+    outer = seconds.pop("learn", 0.0) + seconds.pop("predict", 0.0)
+    return {**seconds, "other": max(outer - inner, 0.0)}
+
+
+def _versions() -> dict[str, str]:
+    packages = {name: version(name) for name in ("logcl", "torch", "numpy", "safetensors")}
+    return {"python": platform.python_version(), **packages}
+
+
+def _hardware() -> dict[str, str | int]:
+    processor = platform.processor() or platform.machine()
+    if sys.platform == "linux":
+        names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+        processor = names[0].split(":", 1)[1].strip() if names else processor
+    return {
+        "processor": processor,
+        "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
+    }

@@ -1,0 +1,56 @@
+"""LogCL itself: the memory absorbs each task, the global model is retrained from replay when asked."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logcl.classifier import Classifier
+from logcl.errors import NotTrained
+from logcl.memory import Memory
+from logcl.methods.protocol import Problem, Replayed
+from logcl.streams import Task
+
+
+class LogCL:
+    """The paper's method; everything it keeps is the file `memory.logcl` in the run's folder."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        settings = problem.settings
+        self.memory = Memory.create(problem.folder / "memory.logcl", settings)
+        self.classifier: Classifier | None = None
+        self.arrival = np.empty(0, dtype=np.int64)
+
+    def learn(self, task: Task) -> None:
+        """Absorb the task under its class names."""
+        names = [self.problem.classes[number] for number in task.y]
+        self.arrival = np.append(self.arrival, np.arange(len(self.arrival), len(self.arrival) + len(task)))
+        with self.problem.clock("absorb"):
+            absorbed = self.memory.absorb(task.x, names, progress=self.problem.progress)
+        for slot, order in absorbed.orders.items():
+            held = self.arrival[slot.start - 1 : slot.stop]
+            self.arrival[slot.start - 1 : slot.stop] = held[order]
+        self.classifier = None
+
+    def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Class numbers (n,)."""
+        if not self.memory.n:
+            raise NotTrained("LogCL has seen no task yet; learn one first")
+        if self.classifier is None:
+            with self.problem.clock("train"):
+                self.classifier = Classifier.train(self.memory, progress=self.problem.progress)
+        numbers = np.array([self.problem.classes.index(str(name)) for name in self.classifier.classes])
+        predicted: NDArray[np.int64] = numbers[self.classifier.predict_proba(x).argmax(axis=1)]
+        return predicted
+
+    def nbytes(self) -> int:
+        """The memory file at rest, less the global model in it: that can be trained again."""
+        return self.memory.nbytes()
+
+    def replayed(self) -> Replayed:
+        """Every sample, decoded."""
+        now = self.memory.snapshot()
+        x, _ = now.everything(self.problem.progress)
+        generations = np.repeat([run.generation for run in now.runs], [run.count for run in now.runs])
+        return Replayed(x.numpy(), self.arrival, generations)

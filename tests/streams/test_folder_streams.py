@@ -1,0 +1,170 @@
+"""Folders of images opened as streams."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from logcl.errors import BadSettings, DataError
+from logcl.streams import folder, open_stream
+
+MODES = {"grey": "L", "colour": "RGB", "alpha": "RGBA", "palette": "P", "sixteen": "I;16"}
+
+
+@pytest.fixture
+def mixed(tmp_path, make_images):
+    """Five classes, each of another mode and size, ten images each."""
+    for k, (name, mode) in enumerate(MODES.items()):
+        make_images(tmp_path / "mixed" / name, 10, mode, (20 + 7 * k, 90 - 11 * k))
+    return tmp_path / "mixed"
+
+
+def test_five_sizes_and_modes(mixed):
+    stream = open_stream(mixed)
+    assert stream.image_shape == (3, 32, 32)
+    assert stream.classes == tuple(sorted(MODES))
+    assert len(stream) == 5
+    assert stream.task_classes == ((0,), (1,), (2,), (3,), (4,))
+    assert [len(task) for task in stream] == [8] * 5
+    assert np.bincount(stream.test_y).tolist() == [2] * 5
+    for task in stream:
+        assert (task.x.dtype, task.y.dtype) == (np.uint8, np.int64)
+        assert task.x.shape == (8, 3, 32, 32)
+        assert 50 < task.x.mean() < 205, "random pixels, neither clipped nor lost"
+
+
+def test_the_same_images_from_npz_give_the_same_stream(mixed, tmp_path):
+    stream = open_stream(mixed, image_shape=(1, 16, 16), tasks=3, seed=7)
+    labels = np.array(stream.classes)[stream.source_y]
+    np.savez(tmp_path / "mixed.npz", x=stream.source_x[:, 0], y=labels)
+    same = open_stream(tmp_path / "mixed.npz", tasks=3, seed=7)
+    assert same.classes == stream.classes
+    assert same.name == stream.name == "mixed"
+    assert same.task_classes == stream.task_classes == ((0, 1), (2, 3), (4,))
+    for a, b in zip(stream, same, strict=True):
+        assert np.array_equal(a.x, b.x)
+        assert np.array_equal(a.y, b.y)
+    assert np.array_equal(stream.test_x, same.test_x)
+
+
+def test_no_test_sample_is_learned(mixed):
+    stream = open_stream(mixed, seed=3)
+    learned = {image.tobytes() for task in stream for image in task.x}
+    tested = {image.tobytes() for image in stream.test_x}
+    assert (len(learned), len(tested), learned & tested) == (40, 10, set())
+
+
+def test_train_and_test_folders(tmp_path, make_images):
+    for part, count in (("train", 6), ("test", 2)):
+        for name in ("cat", "dog"):
+            make_images(tmp_path / part / name, count)
+    stream = open_stream(tmp_path)
+    assert stream.samples == 12
+    assert stream.test_y.tolist() == [0, 0, 1, 1]
+    assert len(stream) == 2
+    make_images(tmp_path / "test" / "yak", 1)
+    with pytest.raises(DataError, match="yak: is a class that the training folder lacks"):
+        open_stream(tmp_path)
+
+
+def test_train_may_hold_task_folders(tmp_path, make_images):
+    make_images(tmp_path / "train" / "1" / "cat", 3)
+    make_images(tmp_path / "train" / "2" / "dog", 4)
+    make_images(tmp_path / "test" / "cat", 1)
+    stream = open_stream(tmp_path)
+    assert [len(task) for task in stream] == [3, 4]
+    assert len(stream.test_y) == 1
+
+
+def test_task_folders_come_in_natural_order(tmp_path, make_images):
+    make_images(tmp_path / "task10" / "cat", 1)
+    make_images(tmp_path / "task1" / "cat", 5)
+    make_images(tmp_path / "task2" / "dog", 10)
+    stream = open_stream(tmp_path)
+    assert stream.classes == ("cat", "dog")
+    assert stream.task_classes == ((0,), (1,), (0,))
+    assert [len(task) for task in stream] == [4, 8, 1], "split within each task; a single image stays"
+    assert len(open_stream(tmp_path, tasks=3)) == 3
+    with pytest.raises(BadSettings, match="holds 3 task folders, so it cannot be cut into 2"):
+        open_stream(tmp_path, tasks=2)
+
+
+def test_a_class_of_one_stays_in_training(tmp_path, make_images):
+    make_images(tmp_path / "cat", 1)
+    make_images(tmp_path / "dog", 5)
+    stream = open_stream(tmp_path)
+    assert stream.test_y.tolist() == [1]
+    assert [len(task) for task in stream] == [1, 4]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 7, 16])
+def test_any_number_of_tasks(tmp_path, make_images, tasks):
+    for name in ("a", "b"):
+        make_images(tmp_path / name, 10)
+    stream = open_stream(tmp_path, tasks=tasks)
+    assert len(stream) == tasks
+    assert sum(len(task) for task in stream) == stream.samples == 16
+    assert min(len(task) for task in stream) >= 1
+
+
+def test_too_many_tasks(tmp_path, make_images):
+    make_images(tmp_path / "a", 10)
+    with pytest.raises(BadSettings, match="9 tasks cannot be made of 8"):
+        open_stream(tmp_path, tasks=9)
+
+
+def test_the_second_start_decodes_nothing(mixed, monkeypatch):
+    first = open_stream(mixed)
+    monkeypatch.setattr(folder, "fill_images", None)
+    monkeypatch.setattr(folder, "infer_image_shape", None)
+    again = open_stream(mixed)
+    assert np.array_equal(first.source_x, again.source_x)
+    assert np.array_equal(first.test_x, again.test_x)
+
+
+def test_a_changed_image_is_seen_and_the_old_entry_dropped(mixed, own_cache):
+    before = open_stream(mixed).source_x.copy()
+    path = mixed / "grey" / "3.png"
+    status = path.stat()
+    Image.new("L", (20, 90), 77).save(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    after = open_stream(mixed).source_x
+    changed = np.flatnonzero((before != after).any(axis=(1, 2, 3)))
+    assert len(changed) == 1
+    assert (after[changed] == 77).all()
+    assert len(list((own_cache / "streams").iterdir())) == 1
+
+
+def test_shapes_are_cached_apart(mixed, own_cache):
+    assert open_stream(mixed, image_shape=(1, 8, 8)).image_shape == (1, 8, 8)
+    assert open_stream(mixed, image_shape=(3, 8, 8)).image_shape == (3, 8, 8)
+    assert len(list((own_cache / "streams").iterdir())) == 2
+
+
+def test_a_bad_image_is_named_and_leaves_no_cache(mixed, own_cache):
+    path = mixed / "grey" / "3.png"
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(DataError, match=r"grey.3\.png"):
+        open_stream(mixed)
+    assert list((own_cache / "streams").iterdir()) == []
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 8), (3, 8)])
+def test_impossible_shapes(mixed, shape):
+    with pytest.raises(BadSettings, match="shape"):
+        open_stream(mixed, image_shape=shape)
+
+
+def test_empty_folder(tmp_path):
+    with pytest.raises(DataError, match="is empty"):
+        open_stream(tmp_path)
+
+
+def test_a_folder_may_be_called_like_a_data_set(tmp_path, make_images, monkeypatch):
+    make_images(tmp_path / "digits" / "a", 2)
+    monkeypatch.chdir(tmp_path)
+    assert open_stream("./digits").classes == ("a",)
+    assert len(open_stream("digits").classes) == 10

@@ -1,0 +1,114 @@
+"""Folders of image files: what counts, what is refused, what is skipped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from logcl.errors import DataError
+from logcl.streams.images import infer_image_shape, list_images, natural_key, read_folder
+
+
+def test_classes_and_files_are_in_order(tmp_path, make_images):
+    make_images(tmp_path / "dog", 12)
+    make_images(tmp_path / "cat", 2)
+    found = list_images(tmp_path)
+    assert list(found) == ["cat", "dog"]
+    assert [p.name for p in found["dog"]] == [f"{k}.png" for k in range(12)]
+
+
+def test_number_classes_are_sorted_by_value(tmp_path, make_images):
+    for name in ("10", "9", "2"):
+        make_images(tmp_path / name, 1)
+    assert list(list_images(tmp_path)) == ["2", "9", "10"]
+
+
+def test_natural_order():
+    assert sorted(["task10", "task2", "a", "task1b3", "10", "9"], key=natural_key) == [
+        "9", "10", "a", "task1b3", "task2", "task10",
+    ]  # fmt: skip
+
+
+def test_hidden_and_other_files_are_passed_over(tmp_path, make_images):
+    make_images(tmp_path / "cat", 1)
+    make_images(tmp_path / ".thumbs", 1)
+    for name in ("notes.txt", "Thumbs.db", ".DS_Store", "._0.png"):
+        (tmp_path / "cat" / name).write_bytes(b"rubbish")
+        (tmp_path / name).write_bytes(b"rubbish")
+    assert {name: len(files) for name, files in list_images(tmp_path).items()} == {"cat": 1}
+
+
+def test_folders_that_are_something_else(tmp_path, make_images):
+    with pytest.raises(DataError, match="is not a folder"):
+        list_images(tmp_path / "gone")
+    with pytest.raises(DataError, match="is empty; put images into folders named after"):
+        list_images(tmp_path)
+    make_images(tmp_path / "a" / "cat", 1)
+    with pytest.raises(DataError, match=r"a: holds no images .*give .*a itself"):
+        list_images(tmp_path)
+    (tmp_path / "b" / "dog").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"dog: holds no images .*put images into it or remove it"):
+        list_images(tmp_path / "b")
+    make_images(tmp_path / "c", 1)
+    with pytest.raises(DataError, match=r"0\.png: lies in no class folder"):
+        list_images(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("images", "shape"),
+    [
+        ([("L", (28, 28))], (1, 28, 28)),
+        ([("L", (28, 28)), ("I;16", (28, 28))], (1, 28, 28)),
+        ([("L", (28, 28)), ("RGB", (28, 28))], (3, 28, 28)),
+        ([("RGB", (64, 48))], (3, 48, 64)),
+        ([("RGB", (65, 48))], (3, 32, 32)),
+        ([("L", (8, 9)), ("L", (9, 8))], (1, 32, 32)),
+    ],
+)
+def test_the_shape_is_inferred_from_headers(tmp_path, make_images, images, shape):
+    paths = [make_images(tmp_path / str(k), 1, mode, size) / "0.png" for k, (mode, size) in enumerate(images)]
+    assert infer_image_shape(paths) == shape
+
+
+def test_no_images_have_no_shape():
+    with pytest.raises(DataError, match="no images"):
+        infer_image_shape([])
+
+
+def test_read_folder(tmp_path, make_images):
+    make_images(tmp_path / "cat", 3, "L")
+    make_images(tmp_path / "dog", 2, "RGBA")
+    x, y, skipped = read_folder(tmp_path)
+    assert x.shape == (5, 3, 6, 8)
+    assert y.tolist() == ["cat"] * 3 + ["dog"] * 2
+    assert skipped == []
+    assert read_folder(tmp_path, (1, 4, 4)).x.shape == (5, 1, 4, 4)
+
+
+def test_bad_files_stop_or_are_skipped(tmp_path, make_images):
+    make_images(tmp_path / "cat", 3)
+    (tmp_path / "cat" / "1.png").write_bytes(b"rubbish")
+    whole = (tmp_path / "cat" / "2.png").read_bytes()
+    (tmp_path / "cat" / "2.png").write_bytes(whole[:-30])  # its header is good, its pixels are not
+    for shape in (None, (3, 6, 8)):
+        with pytest.raises(DataError, match=r"1\.png.*--skip-bad"):
+            read_folder(tmp_path, shape)
+        x, y, skipped = read_folder(tmp_path, shape, skip_bad=True)
+        assert (x.shape, y.tolist()) == ((1, 3, 6, 8), ["cat"])
+        assert [path.name for path, _ in skipped] == ["1.png", "2.png"]
+        assert all(reason and str(tmp_path) not in reason for _, reason in skipped)
+
+
+def test_only_bad_files(tmp_path, make_images):
+    make_images(tmp_path / "cat", 1)
+    (tmp_path / "cat" / "0.png").write_bytes(b"rubbish")
+    for shape in (None, (3, 6, 8)):
+        with pytest.raises(DataError, match="not one of its images"):
+            read_folder(tmp_path, shape, skip_bad=True)
+
+
+def test_skipping_reads_what_is_left_correctly(tmp_path, make_images):
+    make_images(tmp_path / "cat", 3)
+    good = read_folder(tmp_path).x
+    (tmp_path / "cat" / "0.png").write_bytes(b"rubbish")
+    assert np.array_equal(read_folder(tmp_path, skip_bad=True).x, good[1:])
