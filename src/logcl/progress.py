@@ -69,6 +69,10 @@ class Bars:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the bars away, before something else is printed."""
         self._rich.stop()
 
     @contextmanager

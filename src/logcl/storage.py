@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logcl.errors import CannotWrite, Damaged, LogCLError, NewerFormat, NotAMemory
+from logcl.errors import CannotWrite, Damaged, NewerFormat, NotAMemory
 from logcl.writer_lock import writer_lock
 
 FORMAT = 1
@@ -162,7 +162,7 @@ class MemoryFile:
                     rows[name] = _digest(data)
                     if rows[name] != digest:
                         found.append(f"part {name} does not match its own digest")
-        except (LogCLError, sqlite3.Error) as error:
+        except Damaged as error:
             return [*found, str(error)]
         for name, expected in header.parts.items():
             if name not in rows:

@@ -66,8 +66,11 @@ def load_cifar100(data_dir: Path | None, progress: Progress, *, rebuild: bool = 
         missing = {member: parts[member.removesuffix(".bin")] for member in files}
         with progress.track("decoding cifar100", sum(SIZES.values())) as advance:
             for path, member, file in _open_members(files):
+                if member not in missing:
+                    raise DataError(f"{path}: holds {member} twice; {_REMEDY}.")
                 part = missing.pop(member)
-                _fill_part(path, member, file, part)
+                with reading(path, _REMEDY):
+                    _fill_part(path, member, file, part)
                 advance(len(part.y))
                 if not missing:
                     break
@@ -106,8 +109,7 @@ def _fill_part(path: Path, member: str, file: IO[bytes], part: Part) -> None:
         raise DataError(f"{where}: is longer than {len(part.y):,} images; {_REMEDY}.")
     if watched.digest.hexdigest() != MD5[member]:
         raise DataError(f"{where}: does not have the published checksum; {_REMEDY}.")
-    counts = np.bincount(part.y, minlength=len(CLASSES))
-    if len(counts) != len(CLASSES) or (counts != len(part.y) // len(CLASSES)).any():
+    if not np.array_equal(np.sort(part.y), np.repeat(np.arange(len(CLASSES)), len(part.y) // len(CLASSES))):
         raise DataError(f"{where}: does not hold equally many images of 100 classes; {_REMEDY}.")
 
 

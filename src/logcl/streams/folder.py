@@ -79,11 +79,15 @@ def list_folder(folder: Path) -> FolderListing:
 
 def _list_tasks(folder: Path) -> tuple[tuple[ByClass, ...], bool]:
     """The class folders of each task folder, or those of the folder itself as one task."""
+    folders = task_folders(folder)
+    return tuple(list_images(path) for path in folders), folders != [folder]
+
+
+def task_folders(folder: Path) -> list[Path]:
+    """The folders of class folders, one a task: those inside `folder`, or `folder` itself."""
     folders = visible_folders(folder)
     deep = any(has_images(inner) for outer in folders for inner in visible_folders(outer))
-    if deep and not any(has_images(path) for path in (folder, *folders)):
-        return tuple(list_images(path) for path in folders), True
-    return (list_images(folder),), False
+    return folders if deep and not any(has_images(path) for path in (folder, *folders)) else [folder]
 
 
 def load_folder(

@@ -158,10 +158,18 @@ def _reader(place: Path) -> Iterator[Callable[[str], Pixels]]:
     if place.is_dir():
         yield lambda member: _decode(place.parent / member, str(place.parent / member))
         return
-    with reading(place, _REMEDY), zipfile.ZipFile(place) as archive:
-        yield lambda member: _decode(
-            io.BytesIO(read_member(archive, archive.getinfo(member), _LARGEST_FILE)), f"{place} ({member})"
-        )
+    with reading(place, _REMEDY):
+        archive = zipfile.ZipFile(place)
+
+    def read(member: str) -> Pixels:
+        with reading(
+            place, _REMEDY
+        ):  # here and not around the yield, where the other set's errors would pass
+            content = read_member(archive, archive.getinfo(member), _LARGEST_FILE)
+        return _decode(io.BytesIO(content), f"{place} ({member})")
+
+    with archive:
+        yield read
 
 
 def _decode(file: Path | IO[bytes], name: str) -> Pixels:

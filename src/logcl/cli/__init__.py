@@ -1,0 +1,44 @@
+"""The command line. `logcl --help` lists the commands; each is a thin shell around the library.
+
+Exit codes: 0 done, 1 `verify` found a problem, 2 bad input or settings, 3 bad data files, 4 not a memory,
+5 damaged memory, 6 another writer, 7 cannot write, 8 nothing trained yet, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from logcl.cli import data, learning, looking, run
+from logcl.errors import LogCLError
+
+app = typer.Typer(
+    help="A memory that never loses a sample, and a classifier that can be retrained from it at any time.",
+    epilog="Exit codes: 0 done · 1 problem found by verify · 2 bad input or settings · 3 bad data files · "
+    "4 not a memory · 5 damaged memory · 6 another writer · 7 cannot write · 8 nothing trained yet · "
+    "130 interrupted",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for command in (
+    learning.absorb,
+    learning.plan,
+    learning.train,
+    learning.predict,
+    looking.inspect,
+    looking.verify,
+    looking.export,
+    run.run,
+):
+    app.command()(command)
+app.add_typer(data.app, name="data", help="List, fetch and check the named data sets.")
+
+
+def main() -> None:
+    """Run the command line; whatever LogCL refuses becomes one sentence on stderr."""
+    try:
+        app()
+    except LogCLError as error:
+        print(f"logcl: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

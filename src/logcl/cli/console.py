@@ -1,0 +1,82 @@
+"""What all commands share: how they show progress, results and numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from logcl.errors import BadSettings
+from logcl.progress import Bars
+
+
+def _console(*, stderr: bool) -> Console:
+    """Lines are never wrapped; where there is no terminal, tables are as wide as they need to be."""
+    console = Console(stderr=stderr, soft_wrap=True, highlight=False)
+    return (
+        console if console.is_terminal else Console(stderr=stderr, soft_wrap=True, highlight=False, width=240)
+    )
+
+
+out = _console(stderr=False)
+err = _console(stderr=True)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Change a setting, e.g. generator.epochs=50. Repeatable."
+    ),
+]
+
+
+@contextmanager
+def job(what_is_safe: str) -> Iterator[Bars]:
+    """Progress bars around a long job; Ctrl-C ends it with a sentence that says what state is left."""
+    with Bars(err) as bars:
+        try:
+            yield bars
+        except KeyboardInterrupt:
+            bars.stop()
+            err.print(f"logcl: interrupted; {what_is_safe}")
+            raise typer.Exit(130) from None
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
+    """A plain table; the first column and those without a name are left, the others right aligned."""
+    result = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for position, column in enumerate(columns):
+        result.add_column(column, justify="left" if position == 0 or not column else "right", no_wrap=True)
+    for row in rows:
+        result.add_row(*row)
+    return result
+
+
+def parse_changes(changes: Sequence[str] | None) -> dict[str, str]:
+    """`--set name=value` options as a mapping."""
+    parsed = {}
+    for change in changes or ():
+        name, equals, value = change.partition("=")
+        if not equals:
+            raise BadSettings(f"--set {change} has no value; write --set NAME=VALUE")
+        parsed[name.strip()] = value.strip()
+    return parsed
+
+
+def human_bytes(count: float) -> str:
+    """1,234 B, 12.3 kB, 4.56 MB, ..."""
+    if count < 10_000:
+        return f"{count:,.0f} B"
+    power = min(int(math.log10(count)) // 3, 4)
+    return f"{count / 1000**power:.3g} {('kB', 'MB', 'GB', 'TB')[power - 1]}"

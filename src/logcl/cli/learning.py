@@ -1,0 +1,260 @@
+"""`logcl absorb`, `plan`, `train` and `predict`: what changes a memory or uses its classifier."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from logcl.classifier import Classifier
+from logcl.cli.console import (
+    JsonOption,
+    SetOption,
+    err,
+    human_bytes,
+    job,
+    out,
+    parse_changes,
+    print_json,
+    table,
+)
+from logcl.errors import BadInput, BadSettings, DataError
+from logcl.memory import Memory
+from logcl.progress import Progress
+from logcl.settings import ImageShape, override
+from logcl.streams import CATALOG, open_stream, read_npz
+from logcl.streams.folder import task_folders
+from logcl.streams.images import read_folder, read_image
+
+MemoryArgument = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory file, e.g. pets.logcl.")]
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """One task as it was found, before the memory has seen it."""
+
+    name: str
+    x: NDArray[np.uint8]
+    labels: Any
+    skipped: list[tuple[Path, str]]
+
+
+def absorb(
+    path: MemoryArgument,
+    source: Annotated[
+        str,
+        typer.Argument(help="A folder of class-named folders of images, an .npz file or a named data set."),
+    ],
+    image_shape: Annotated[
+        str | None, typer.Option(metavar="CxHxW", help="Shape of a new memory's images, e.g. 3x32x32.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="For a new memory: fast (default) or paper-cpu.")] = None,
+    unit: Annotated[int | None, typer.Option(min=1, help="For a new memory: samples in a unit.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="For a new memory.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
+    from_task: Annotated[int, typer.Option(min=1, help="Skip the tasks of SOURCE before this one.")] = 1,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
+    changes: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add labelled images to a memory, which is created if need be; afterwards they are no longer needed."""
+    shape = _parse_shape(image_shape) if image_shape else None
+    report: list[dict[str, Any]] = []
+    with job(f"{path} is as it was before this task") as progress:
+        if path.exists():
+            memory: Memory | None = Memory.open(
+                path, shape, preset=preset, unit=unit, seed=seed, settings=parse_changes(changes)
+            )
+            shape = memory.settings.image_shape if memory else None
+        else:
+            memory = None
+        for number, batch in enumerate(_read(source, shape, skip_bad, data_dir, progress), start=1):
+            if number < from_task:
+                continue
+            for bad, reason in batch.skipped:
+                err.print(f"skipped {bad}: {reason}", markup=False)
+            if memory is None:
+                channels, height, width = batch.x.shape[1:]
+                err.print(
+                    f"new memory {path} for images {channels}x{height}x{width} (channels x height x width); "
+                    "image files of other sizes are resized; --image-shape chooses another",
+                    markup=False,
+                )
+                memory = Memory.open(
+                    path, (channels, height, width),
+                    preset=preset, unit=unit, seed=seed, settings=parse_changes(changes),
+                )  # fmt: skip
+            report.append(_absorb_one(memory, batch, progress))
+            if not as_json:
+                out.print(_sentence(path, report[-1]), markup=False)
+    if not report:
+        raise BadInput(f"{source} has no task {from_task}; nothing was absorbed")
+    if as_json:
+        print_json({"memory": str(path), "tasks": report, "samples": report[-1]["samples"]})
+
+
+def plan(
+    path: MemoryArgument,
+    incoming: Annotated[int, typer.Option(min=1, help="How many samples would come.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show what absorbing so many samples would retrain, before paying for it."""
+    memory = Memory.open(path)
+    change = memory.plan(incoming)
+    trained = sum(slot.samples for slot in change.train)
+    replayed = sum(slot.samples for slot in change.retire)
+    if as_json:
+        slots = {
+            name: [slot._asdict() for slot in getattr(change, name)] for name in ("keep", "retire", "train")
+        }
+        print_json(
+            {
+                **slots,
+                "buffer": len(change.buffer),
+                "samples_trained": trained,
+                "samples_replayed": replayed,
+            }
+        )
+        return
+    verbs = {"keep": "stays", "retire": "is replayed and retired", "train": "is trained"}
+    rows = [
+        [f"level {slot.level}", verb, f"{slot.start:,} to {slot.stop:,}", f"{slot.samples:,}"]
+        for name, verb in verbs.items()
+        for slot in getattr(change, name)
+    ]
+    buffered = change.buffer
+    if buffered:
+        rows.append(["buffer", "waits", f"{buffered.start:,} to {buffered.stop - 1:,}", f"{len(buffered):,}"])
+    out.print(
+        table(["", "what", "samples", "count"], rows, f"{path}: {memory.n:,} samples, {incoming:,} incoming")
+    )
+    out.print(
+        f"\n{trained:,} samples go through training, {replayed:,} of them replayed; "
+        f"{len(change.keep)} level{'s' * (len(change.keep) != 1)} untouched."
+    )
+
+
+def train(
+    path: MemoryArgument,
+    seed: Annotated[int | None, typer.Option(min=0, help="The memory's own by default.")] = None,
+    changes: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Retrain the global model from replay and keep it in the memory file."""
+    memory = Memory.open(path)
+    settings = override(memory.settings, parse_changes(changes)).classifier
+    with job(f"{path} still has the classifier it had") as progress:
+        started = time.perf_counter()
+        classifier = Classifier.train(memory, settings, seed=seed, progress=progress)
+        seconds = time.perf_counter() - started
+    if as_json:
+        print_json(
+            {"classes": list(classifier.classes), "samples": classifier.about.samples, "seconds": seconds}
+        )
+        return
+    out.print(
+        f"{path}: trained a classifier of {len(classifier.classes)} classes on {classifier.about.samples:,} "
+        f"replayed samples in {seconds:.1f} s"
+    )
+
+
+def predict(
+    path: MemoryArgument,
+    images: Annotated[list[Path], typer.Argument(help="Image files, or one .npz file with x.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Classify images with the global model."""
+    memory = Memory.open(path)
+    classifier = Classifier.load(memory)
+    if not classifier.is_current(memory):
+        err.print(
+            f"note: {path} has grown from {classifier.about.samples:,} to {memory.n:,} samples since its "
+            f"classifier was trained; `logcl train {path}` brings it up to date",
+            markup=False,
+        )
+    names: list[str] = []
+    arrays: list[NDArray[np.uint8]] = []
+    for image in images:
+        if image.suffix.lower() == ".npz":
+            x, _ = read_npz(image)
+            arrays.append(x)
+            names += [f"{image}[{row}]" for row in range(len(x))]
+        else:
+            arrays.append(read_image(image, classifier.image_shape)[None])
+            names.append(str(image))
+    probabilities = np.concatenate([classifier.predict_proba(array) for array in arrays])
+    rows = [
+        {"image": name, "label": classifier.classes[int(row.argmax())], "probability": float(row.max())}
+        for name, row in zip(names, probabilities, strict=True)
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        out.print(f"{row['image']}\t{row['label']}\t{row['probability']:.3f}", markup=False)
+
+
+def _read(
+    source: str, shape: ImageShape | None, skip_bad: bool, data_dir: Path | None, progress: Progress
+) -> Iterator[_Batch]:
+    """The tasks of a source, one at a time."""
+    place = Path(source)
+    if source in CATALOG:
+        stream = open_stream(source, data_dir=data_dir, progress=progress)
+        for number, task in enumerate(stream, start=1):
+            names = np.array(stream.classes)[task.y]
+            yield _Batch(f"{source}, task {number} of {len(stream)}", task.x, names, [])
+    elif place.is_dir():
+        for folder in task_folders(place):
+            found = read_folder(folder, shape, skip_bad=skip_bad, progress=progress)
+            channels, height, width = found.x.shape[1:]
+            shape = channels, height, width  # what suited the first task is the shape of them all
+            yield _Batch(str(folder), found.x, found.y, found.skipped)
+    elif place.is_file() and place.suffix.lower() == ".npz":
+        x, labels = read_npz(place)
+        yield _Batch(source, x, labels, [])
+    elif place.exists():
+        raise DataError(f"{source} is neither a folder of class-named folders nor an .npz file")
+    else:
+        raise DataError(f"{source} does not exist, and is none of the named data sets: {', '.join(CATALOG)}")
+
+
+def _absorb_one(memory: Memory, batch: _Batch, progress: Progress) -> dict[str, Any]:
+    started = time.perf_counter()
+    done = memory.absorb(batch.x, batch.labels, progress=progress)
+    return {
+        "source": batch.name,
+        "absorbed": len(batch.x),
+        "skipped": [{"file": str(path), "reason": reason} for path, reason in batch.skipped],
+        "samples": memory.n,
+        "levels_trained": [slot.level for slot in done.plan.train],
+        "samples_trained": sum(slot.samples for slot in done.plan.train),
+        "levels_kept": [slot.level for slot in done.plan.keep],
+        "buffer": len(done.plan.buffer),
+        "memory_bytes": memory.nbytes(),
+        "raw_bytes": memory.n * int(np.prod(memory.settings.image_shape)),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _sentence(path: Path, done: dict[str, Any]) -> str:
+    levels = ", ".join(map(str, done["levels_trained"])) or "none"
+    return (
+        f"{path}: absorbed {done['absorbed']:,} samples from {done['source']} in {done['seconds']:.1f} s "
+        f"(levels trained: {levels}; {done['buffer']:,} in the buffer); holds {done['samples']:,} samples "
+        f"in {human_bytes(done['memory_bytes'])}, raw {human_bytes(done['raw_bytes'])}"
+    )
+
+
+def _parse_shape(text: str) -> ImageShape:
+    parts = text.lower().split("x")
+    if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
+        raise BadSettings(f"--image-shape {text} is not CHANNELSxHEIGHTxWIDTH, e.g. 3x32x32")
+    channels, height, width = map(int, parts)
+    return channels, height, width

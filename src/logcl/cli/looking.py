@@ -1,0 +1,204 @@
+"""`logcl inspect`, `verify` and `export`: what reads a memory and changes nothing."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from PIL import Image
+
+from logcl.allocation import max_generation
+from logcl.classifier import Classifier
+from logcl.cli.console import JsonOption, human_bytes, job, out, print_json, table
+from logcl.cli.learning import MemoryArgument
+from logcl.errors import BadInput, CannotWrite, LogCLError, NotTrained
+from logcl.memory import Memory
+from logcl.samples import Run
+from logcl.snapshot import Snapshot
+
+
+def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:
+    """Show levels, bytes, generations, fit errors and the binary counter of a memory."""
+    memory = Memory.open(path)
+    now = memory.snapshot()
+    about = _describe(memory, now)
+    if as_json:
+        print_json(about)
+        return
+    channels, height, width = now.settings.image_shape
+    bits = now.n // now.settings.unit
+    out.print(
+        f"{path}: {now.n:,} samples of {len(now.classes)} classes, images {channels}x{height}x{width}, "
+        f"preset {now.settings.preset}, seed {now.settings.seed}",
+        markup=False,
+    )
+    out.print(
+        f"{human_bytes(about['memory_bytes'])} kept, {human_bytes(about['raw_bytes'])} raw; "
+        f"global model: {about['classifier']['state']}\n"
+    )
+    out.print(
+        f"{bits} units of {now.settings.unit:,} samples = {bits:b} in binary; each 1 is a local model\n"
+    )
+    top = max(bits.bit_length() - 1, 0)
+    held = {level["level"]: level for level in about["levels"]}
+    rows = [_level_row(number, held.get(number), top) for number in range(top, -1, -1)] if bits else []
+    waiting = about["buffer"]
+    if waiting:
+        rows.append(
+            ["buffer", "", f"{waiting:,}", f"{now.n - waiting + 1:,} to {now.n:,}", "raw", "0", "", ""]
+        )
+    out.print(table(["level", "bit", "samples", "indices", "generation", "error", "bytes", ""], rows))
+    out.print(
+        f"\nerror: mean squared, pixels in 0..1, added by all encodings so far; a sample of this memory is "
+        f"re-encoded at most {about['max_generation']} times, so far {about['highest_generation']}"
+    )
+
+
+def verify(path: MemoryArgument, as_json: JsonOption = False) -> None:
+    """Check every digest and rule; exit 0 only if all hold."""
+    memory = Memory(path)
+    with job("nothing was changed"):
+        problems = memory.verify()
+        problems += _classifier_problems(memory) if not problems else []
+    if as_json:
+        print_json({"memory": str(path), "ok": not problems, "problems": problems})
+    elif problems:
+        for problem in problems:
+            out.print(f"{path}: {problem}" if str(path) not in problem else problem, markup=False)
+    else:
+        out.print(f"{path}: all well; {memory.n:,} samples, content {memory.digest[:16]}", markup=False)
+    if problems:
+        raise typer.Exit(1)
+
+
+def export(
+    path: MemoryArgument,
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write, without ending.")],
+    form: Annotated[
+        Literal["npz", "png"], typer.Option("--format", help="One .npz file, or a folder of PNG files.")
+    ] = "npz",
+    as_json: JsonOption = False,
+) -> None:
+    """Write the replayed samples, in sample order: OUT.npz with x and y, or OUT/CLASS/INDEX.png."""
+    memory = Memory.open(path)
+    final = target.with_name(f"{target.name}.npz") if form == "npz" and target.suffix != ".npz" else target
+    if final.exists():
+        raise CannotWrite(f"{final} exists; choose another name")
+    partial = final.with_name(f".{final.name}.{os.getpid()}.new")
+    with job(f"{final} was not written") as progress:
+        now = memory.snapshot()
+        x, y = now.everything(progress)
+        try:
+            if form == "npz":
+                with partial.open("wb") as file:
+                    np.savez_compressed(file, x=x.numpy(), y=np.array(now.classes)[y] if now.n else y)
+            else:
+                _write_pngs(partial, x.numpy(), [str(now.classes[number]) for number in y])
+            partial.rename(final)
+        except OSError as error:
+            raise CannotWrite(f"{final} cannot be written ({error.strerror})") from error
+        finally:
+            shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
+    if as_json:
+        print_json({"memory": str(path), "out": str(final), "samples": now.n})
+        return
+    out.print(f"{final}: {now.n:,} samples", markup=False)
+
+
+def _describe(memory: Memory, now: Snapshot) -> dict[str, Any]:
+    sizes = memory.file.sizes()
+    runs = now.runs
+    return {
+        "memory": str(memory.path),
+        "digest": now.digest,
+        "samples": now.n,
+        "classes": list(now.classes),
+        "unit": now.settings.unit,
+        "levels": [
+            {
+                "level": level.slot.level,
+                "start": level.slot.start,
+                "stop": level.slot.stop,
+                "samples": level.slot.samples,
+                "bytes": sizes[f"level-{level.slot.level}"],
+                "runs": [_describe_run(run) for run in level.runs],
+            }
+            for level in now.levels
+        ],
+        "buffer": len(now.buffer),
+        "memory_bytes": memory.nbytes(),
+        "raw_bytes": now.n * int(np.prod(now.settings.image_shape)),
+        "max_generation": max_generation(now.n, now.settings.unit),
+        "highest_generation": max((run.generation for run in runs if run.errors), default=0),
+        "classifier": _describe_classifier(memory),
+        "settings": now.settings.model_dump(mode="json"),
+    }
+
+
+def _describe_run(run: Run) -> dict[str, Any]:
+    return {"samples": run.count, "generation": run.generation, "errors": list(run.errors)}
+
+
+def _describe_classifier(memory: Memory) -> dict[str, Any]:
+    try:
+        classifier = Classifier.load(memory)
+    except NotTrained:
+        return {"state": "not trained yet"}
+    state = "up to date" if classifier.is_current(memory) else "older than the memory"
+    return {"state": state, "samples": classifier.about.samples, "classes": len(classifier.classes)}
+
+
+def _level_row(number: int, level: dict[str, Any] | None, top: int) -> list[str]:
+    if level is None:
+        return [str(number), "0", "", "", "", "", "", ""]
+    runs = level["runs"]
+    generations = sorted({run["generation"] for run in runs})
+    span = str(generations[0]) if len(generations) == 1 else f"{generations[0]} to {generations[-1]}"
+    error = sum(run["samples"] * sum(run["errors"]) for run in runs) / level["samples"]
+    bar = "█" * max(round(8 * 2.0 ** (number - top)), 1)
+    return [
+        str(number), "1", f"{level['samples']:,}", f"{level['start']:,} to {level['stop']:,}",
+        span, f"{error:.4f}", human_bytes(level["bytes"]), bar,
+    ]  # fmt: skip
+
+
+def _classifier_problems(memory: Memory) -> list[str]:
+    try:
+        Classifier.load(memory)
+    except NotTrained:
+        return []
+    except LogCLError as error:
+        return [str(error)]
+    return []
+
+
+def _write_pngs(folder: Path, x: NDArray[np.uint8], names: list[str]) -> None:
+    """One folder a class, one file a sample, numbered by sample index."""
+    mode = {1: "L", 3: "RGB", 4: "RGBA"}.get(x.shape[1])
+    if mode is None:
+        raise BadInput(f"images of {x.shape[1]} channels cannot be written as PNG; use --format npz")
+    folders = _folder_names(dict.fromkeys(names))
+    digits = max(math.ceil(math.log10(len(x) + 1)), 1)
+    folder.mkdir()
+    for name in folders.values():
+        (folder / name).mkdir()
+    for index, (image, name) in enumerate(zip(x, names, strict=True), start=1):
+        pixels = image[0] if mode == "L" else image.transpose(1, 2, 0)
+        Image.fromarray(pixels, mode).save(folder / folders[name] / f"{index:0{digits}}.png")
+
+
+def _folder_names(classes: dict[str, None]) -> dict[str, str]:
+    """A folder name for each class. Names come from the file, so nothing in them may lead elsewhere."""
+    chosen: dict[str, str] = {}
+    for number, name in enumerate(classes):
+        safe = re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", name)[:100].strip(". ") or "class"
+        taken = safe.casefold() in {other.casefold() for other in chosen.values()}
+        chosen[name] = f"{safe}-{number}" if taken else safe
+    return chosen

@@ -1,0 +1,130 @@
+"""`logcl run`: a class-incremental experiment from one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from logcl import experiment
+from logcl.cli.console import JsonOption, SetOption, human_bytes, job, out, parse_changes, print_json, table
+from logcl.errors import BadSettings, CannotWrite
+from logcl.experiment import Evaluate, Result
+from logcl.methods import METHODS
+from logcl.settings import override
+from logcl.settings import preset as preset_settings
+from logcl.streams import Stream, open_stream
+
+
+def run(
+    source: Annotated[
+        str, typer.Argument(help="A named data set, an .npz file or a folder of images.")
+    ] = "digits",
+    tasks: Annotated[int | None, typer.Option(help="Cut the stream into so many tasks.")] = None,
+    method: Annotated[
+        str, typer.Option(help=f"One or several, separated by commas: {', '.join(METHODS)}.")
+    ] = "logcl",
+    preset: Annotated[str, typer.Option(help="fast or paper-cpu.")] = "fast",
+    seed: Annotated[int, typer.Option(min=0, help="Decides splits, weights and order.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Repeat with so many seeds, from --seed on.")] = 1,
+    evaluate: Annotated[
+        Evaluate, typer.Option(help="Examine after every task or only at the end.")
+    ] = "every",
+    out_dir: Annotated[Path | None, typer.Option("--out", help="The run folder.")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace a run that is in the folder.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
+    changes: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds."""
+    names = [name.strip() for name in method.split(",")]
+    unknown = [name for name in names if name not in METHODS]
+    if unknown:
+        raise BadSettings(f"there is no method {unknown[0]!r}; choose from: {', '.join(METHODS)}")
+    cells = [(name, number) for number in range(seed, seed + seeds) for name in names]
+    folder = out_dir or Path("runs") / f"{Path(source).stem}-{preset}"
+    folders = {
+        cell: folder if len(cells) == 1 and out_dir else folder / f"{cell[0]}-seed{cell[1]}" for cell in cells
+    }
+    for place in folders.values():
+        _make_room(place, overwrite)
+
+    results: list[Result] = []
+    with job("finished runs are kept, the one under way is not") as progress:
+        stream, opened = None, -1
+        for name, number in cells:
+            if opened != number or stream is None:
+                stream = open_stream(source, data_dir=data_dir, tasks=tasks, seed=number, progress=progress)
+                opened = number
+            settings = preset_settings(preset, stream.image_shape)
+            settings = override(settings, {**parse_changes(changes), "seed": number})
+            place = folders[name, number]
+            results.append(
+                experiment.run(stream, name, settings, place, evaluate=evaluate, progress=progress)
+            )
+    if as_json:
+        documents = [
+            {**result.model_dump(mode="json"), "folder": str(folders[cell])}
+            for cell, result in zip(cells, results, strict=True)
+        ]
+        print_json(documents[0] if len(documents) == 1 else documents)
+        return
+    assert stream is not None
+    _show(stream, results, folders)
+
+
+def _make_room(folder: Path, overwrite: bool) -> None:
+    """A memory is never replaced unasked: it may hold more than this run put there."""
+    left = [folder / name for name in ("memory.logcl", "result.json") if (folder / name).exists()]
+    if left and not overwrite:
+        raise CannotWrite(f"{left[0]} exists from an earlier run; choose another --out or add --overwrite")
+    try:
+        for path in left:
+            path.unlink()
+    except OSError as error:
+        raise CannotWrite(f"{error.filename} cannot be replaced ({error.strerror})") from error
+
+
+def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], Path]) -> None:
+    seeds = sorted({result.seed for result in results})
+    rows = []
+    for name in dict.fromkeys(result.method for result in results):
+        mine = [result for result in results if result.method == name]
+        forgotten = [result.forgetting for result in mine if result.forgetting is not None]
+        rows.append(
+            [
+                name,
+                _mean([result.final_accuracy for result in mine]),
+                _mean(forgotten) if forgotten else "–",
+                human_bytes(float(np.mean([result.memory_bytes for result in mine]))),
+                human_bytes(float(np.mean([result.raw_bytes for result in mine]))),
+                f"{np.mean([sum(result.seconds.values()) for result in mine]):.1f}",
+            ]
+        )
+    channels, height, width = stream.image_shape
+    counted = (
+        f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}, mean ± standard error"
+    )
+    title = (
+        f"{stream.name}: {stream.samples:,} images {channels}x{height}x{width} of {len(stream.classes)} "
+        f"classes in {len(stream)} tasks, {counted}"
+    )
+    out.print(table(["method", "accuracy", "forgetting", "bytes kept", "raw bytes", "seconds"], rows, title))
+    for (name, number), folder in folders.items():
+        if name == "logcl" and number == seeds[0]:
+            out.print(
+                f"\nmemory file  {folder / 'memory.logcl'}    (try: logcl inspect {folder / 'memory.logcl'})"
+            )
+    out.print(
+        f"results      {', '.join(str(f / 'result.json') for f in list(folders.values())[:3])}"
+        + (f" and {len(folders) - 3} more" if len(folders) > 3 else "")
+    )
+
+
+def _mean(values: list[float]) -> str:
+    mean = f"{np.mean(values):.3f}"
+    if len(values) < 2:
+        return mean
+    return f"{mean} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"

@@ -1,0 +1,149 @@
+"""`logcl data`: list, get, check."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import http.server
+import json
+import threading
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from logcl.cli.data import app
+from logcl.errors import BadSettings, DataError
+from logcl.streams import mnist, sources
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("LOGCL_CACHE", str(cache))
+    monkeypatch.delenv("LOGCL_DATA", raising=False)
+    monkeypatch.delenv("LOGCL_MIRROR", raising=False)
+    return cache
+
+
+@pytest.fixture
+def small_mnist(tmp_path, monkeypatch):
+    """A folder with a small MNIST that LogCL takes for the real one."""
+    folder = tmp_path / "official"
+    folder.mkdir()
+    expected, sums = {}, {}
+    for part, count in (("train", 40), ("test", 20)):
+        pair = []
+        for official in mnist.FILES[part]:
+            dims = (count, *(4 for _ in official.dims[1:]))
+            values = (np.arange(np.prod(dims)) % 10).astype(np.uint8)
+            content = np.array([2048 + len(dims), *dims], ">u4").tobytes() + values.tobytes()
+            (folder / f"{official.name}.gz").write_bytes(gzip.compress(content))
+            sums[f"{official.name}.gz"] = sources.md5(folder / f"{official.name}.gz")
+            pair.append(mnist.IdxFile(official.name, dims, hashlib.sha256(content).hexdigest()))
+        expected[part] = tuple(pair)
+    monkeypatch.setattr(mnist, "FILES", expected)
+    for name, value in sums.items():
+        monkeypatch.setitem(sources.SOURCES["mnist"].checksums, name, value)
+    return folder
+
+
+@pytest.fixture
+def mirror(small_mnist, monkeypatch):
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(small_mnist))
+    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "log_message", lambda *args: None)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("LOGCL_MIRROR", f"http://127.0.0.1:{server.server_port}")
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def run(*words, fails=None):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if fails is None:
+        assert result.exception is None, result.exception
+    else:
+        assert isinstance(result.exception, fails), result.exception
+    return result
+
+
+def test_list_without_data():
+    text = run("list").stdout
+    for name in ("mnist", "omniglot", "omniglot-100", "cifar100"):
+        assert f"not here: logcl data get {name}" in text
+    assert "comes with scikit-learn" in text
+
+
+def test_list_as_json(small_mnist):
+    rows = {row["name"]: row for row in json.loads(run("list", "--json", "--data-dir", small_mnist).stdout)}
+    assert list(rows) == ["digits", "mnist", "omniglot", "omniglot-100", "cifar100"]
+    assert [rows[name]["present"] for name in rows] == [True, True, False, False, False]
+    assert rows["mnist"]["tasks"] == 5
+    assert len(rows["mnist"]["files"]) == 4
+
+
+def test_get_then_check(mirror, own_cache):
+    assert f"mnist is in {own_cache / 'downloads' / 'mnist'}" in run("get", "mnist").stdout
+    assert "mnist" in run("get", "mnist").stdout, "again: everything is kept"
+    assert "mnist         good: 40 + 20 images 1x4x4, 10 classes\n" in run("check", "mnist").stdout
+
+
+def test_get_into_a_folder(mirror, tmp_path):
+    run("get", "mnist", "--data-dir", tmp_path / "new")
+    assert len(list((tmp_path / "new" / "mnist").iterdir())) == 4
+    assert "good" in run("check", "mnist", "--data-dir", tmp_path / "new").stdout
+
+
+def test_get_takes_what_is_there(small_mnist, monkeypatch):
+    monkeypatch.setenv("LOGCL_DATA", str(small_mnist))
+    assert f"mnist is already in {small_mnist}" in run("get", "mnist").stdout
+    assert "nothing to get" in run("get", "digits").stdout
+
+
+def test_unknown_names():
+    for command in ("get", "check"):
+        error = run(command, "minst", fails=BadSettings).exception
+        assert "digits, mnist, omniglot, omniglot-100, cifar100" in str(error)
+
+
+def test_check_everything_that_is_there(small_mnist):
+    results = json.loads(run("check", "--json", "--data-dir", small_mnist).stdout)
+    assert {r["name"]: r["state"] for r in results} == {
+        "digits": "good", "mnist": "good", "omniglot": "absent", "omniglot-100": "absent", "cifar100": "absent",
+    }  # fmt: skip
+    assert [file["published"] for file in results[1]["files"]] == [True] * 4
+
+
+def test_check_finds_damage(small_mnist):
+    path = small_mnist / "t10k-labels-idx1-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-3])
+    result = run("check", "--json", "--data-dir", small_mnist, fails=DataError)
+    assert "t10k-labels-idx1-ubyte.gz: is damaged" in str(result.exception)
+    states = {r["name"]: r["state"] for r in json.loads(result.stdout)}
+    assert (states["digits"], states["mnist"]) == ("good", "bad")
+
+
+def test_check_of_something_absent():
+    assert "logcl data get cifar100" in str(run("check", "cifar100", fails=DataError).exception)
+
+
+def test_check_tells_repacked_files(small_mnist):
+    path = small_mnist / "t10k-labels-idx1-ubyte.gz"
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 1))
+    text = run("check", "mnist", "--data-dir", small_mnist).stdout
+    assert "content right, not the published archives" in text
+    assert str(path) in text.replace("\n", "")
+
+
+def test_check_cures_a_damaged_cache(small_mnist, own_cache):
+    run("check", "mnist", "--data-dir", small_mnist)
+    (array,) = own_cache.glob("streams/mnist-*/train_x.npy")
+    whole = array.read_bytes()
+    array.write_bytes(whole[:-1] + b"?")  # the right size: only reading everything anew finds it
+    run("check", "mnist", "--data-dir", small_mnist)
+    (array,) = own_cache.glob("streams/mnist-*/train_x.npy")
+    assert array.read_bytes() == whole
