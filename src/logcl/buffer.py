@@ -67,7 +67,7 @@ def from_bytes(blob: bytes, image_shape: ImageShape, name: str) -> tuple[int, Sa
         and labels.shape == (-(-about.count * about.label_bits // 8),)
     )
     try:
-        pixels = zlib.decompressobj().decompress(deflated, size) if sound else b""
+        pixels = zlib.decompressobj().decompress(deflated, size + 1) if sound else b""
     except zlib.error as error:
         raise Damaged(f"{name} cannot be inflated ({error}); `logcl verify` says what is intact") from error
     if len(pixels) != size or not sound:

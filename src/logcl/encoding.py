@@ -103,6 +103,17 @@ def assigned(
     return Encoding(decoder, bits, order)
 
 
+def warm_up_recipe(settings: GeneratorSettings) -> Recipe:
+    """How the autoencoder is trained before codes are assigned."""
+    return Recipe(
+        epochs=settings.warm_up_epochs,
+        batch_size=settings.batch_size,
+        learning_rate=min(settings.learning_rate, 1e-3),
+        schedule=settings.schedule,
+        decay=settings.decay,
+    )
+
+
 def _warm_up(
     encoder: nn.Module,
     decoder: nn.Module,
@@ -117,13 +128,7 @@ def _warm_up(
 
     The first two passes only rebuild. Squared errors are summed over an image's values and a code's bits.
     """
-    recipe = Recipe(
-        epochs=settings.warm_up_epochs,
-        batch_size=settings.batch_size,
-        learning_rate=min(settings.learning_rate, 1e-3),
-        schedule=settings.schedule,
-        decay=settings.decay,
-    )
+    recipe = warm_up_recipe(settings)
     quiet_steps = 2 * steps_a_pass(recipe, len(images))
     step = 0
 

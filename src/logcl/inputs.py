@@ -58,8 +58,8 @@ def to_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
     raise BadInput(f"images of type {array.dtype} are not supported; give uint8 or floats in [0, 1]")
 
 
-def as_labels(labels: Any, count: int) -> list[Label]:
-    """One label for each of `count` images: all integers or all strings."""
+def as_labels(labels: Any, count: int) -> NDArray[Any]:
+    """One label for each of `count` images: all integers (int64) or all strings."""
     array = _as_array(labels)
     if array.ndim != 1:
         raise BadInput(f"labels have shape {array.shape}; give one label a sample, (n,)")
@@ -68,32 +68,32 @@ def as_labels(labels: Any, count: int) -> list[Label]:
     if array.dtype.kind in "iub":
         if array.dtype.kind == "u" and len(array) and int(array.max()) >= 2**63:
             raise BadInput(f"the label {int(array.max())} is too large; integer labels must fit 64 bits")
-        return [int(label) for label in array.tolist()]
+        return array.astype(np.int64)
     if array.dtype.kind == "U":
-        return [str(label) for label in array.tolist()]
-    if array.dtype.kind == "O":
-        values = array.tolist()
-        if all(isinstance(value, str) for value in values):
-            return list(values)
-        if all(isinstance(value, int) for value in values):
-            return list(values)
+        return array
+    if array.dtype.kind == "O" and len(array):  # as pandas gives them
+        kinds = {type(value) for value in array.tolist()}
+        if kinds == {str}:
+            return array.astype(np.str_)
+        if kinds == {int} and all(-(2**63) <= value < 2**63 for value in array.tolist()):
+            return array.astype(np.int64)
     raise BadInput(f"labels of type {array.dtype} are not supported; give integers or strings, not both")
 
 
 def number_classes(
-    labels: Sequence[Label], known: Sequence[Label]
+    labels: NDArray[Any], known: Sequence[Label]
 ) -> tuple[NDArray[np.int64], tuple[Label, ...]]:
     """Class numbers of the labels, and all classes after them: known ones first, new ones as they appear."""
-    kinds = {type(label) for label in (*known[:1], *labels)}
-    if len(kinds) > 1:
-        was = "strings" if known and isinstance(known[0], str) else "integers"
-        now = "strings" if labels and isinstance(labels[0], str) else "integers"
-        raise BadInput(f"this memory has {was} as labels, and these are {now}; keep to one kind")
-    numbers = {label: number for number, label in enumerate(known)}
-    classes = np.fromiter(
-        (numbers.setdefault(label, len(numbers)) for label in labels), np.int64, len(labels)
-    )
-    return classes, tuple(numbers)
+    kind = {"U": "strings", "i": "integers"}[labels.dtype.kind]
+    was = {str: "strings", int: "integers"}[type(known[0])] if known else kind
+    if was != kind:
+        raise BadInput(f"this memory has {was} as labels, and these are {kind}; keep to one kind")
+    values, first, positions = np.unique(labels, return_index=True, return_inverse=True)
+    numbers: dict[Label, int] = {label: number for number, label in enumerate(known)}
+    for value in values[np.argsort(first)].tolist():
+        numbers.setdefault(value, len(numbers))
+    of_value = np.array([numbers[value] for value in values.tolist()], dtype=np.int64)
+    return of_value[positions], tuple(numbers)
 
 
 def _as_array(values: Any) -> NDArray[Any]:

@@ -20,8 +20,8 @@ from logcl.allocation import Slot
 from logcl.errors import Damaged
 from logcl.progress import Progress, Silent
 from logcl.samples import Run, Samples, encoded
-from logcl.settings import Frozen, Recipe, Settings
-from logcl.training import choose_device, fit, generator_for, seeded
+from logcl.settings import Frozen, GeneratorSettings, Recipe, Settings
+from logcl.training import choose_device, fit, generator_for, seeded, total_steps
 
 
 class Description(Frozen):
@@ -180,6 +180,19 @@ class LocalModel:
                 raise Damaged(f"{name} {problem}; run `logcl verify`")
 
 
+_LABELLER = Recipe(epochs=15, min_steps=600, learning_rate=3e-3)
+
+
+def fit_steps(samples: int, options: GeneratorSettings) -> int:
+    """Optimiser steps that fitting so many samples takes, for the estimate of the time left."""
+    steps = total_steps(options, samples)
+    if options.codes == "index" and options.assignment != "none":
+        steps += total_steps(encoding.warm_up_recipe(options), samples)
+    if options.labels == "labeller":
+        steps += total_steps(_LABELLER, samples)
+    return steps
+
+
 def size_ratio(level: int, top_level: int) -> float:
     """The paper's size of model j relative to the largest, K: (7/8) · 2^(j - K) + 1/8."""
     return 7 / 8 * 2.0 ** (level - top_level) + 1 / 8
@@ -213,9 +226,8 @@ def _fit_labeller(
         rows = rows.to(device)
         return nn.functional.cross_entropy(labeller(encoding.to_unit(x[rows])), y[rows])
 
-    recipe = Recipe(epochs=15, min_steps=600, learning_rate=3e-3)
     fit(
-        labeller, loss, len(y), recipe,
+        labeller, loss, len(y), _LABELLER,
         generator=generator, progress=progress, description=f"{description}, labeller",
     )  # fmt: skip
     _round_to_half(labeller)

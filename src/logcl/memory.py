@@ -22,8 +22,8 @@ from torch import Tensor
 from logcl import allocation, buffer, samples
 from logcl.errors import BadInput, BadSettings, Damaged, LogCLError, NotTrained
 from logcl.inputs import Label, as_labels, as_pixels, number_classes
-from logcl.local_model import LocalModel
-from logcl.progress import Progress
+from logcl.local_model import LocalModel, fit_steps
+from logcl.progress import Counted, Progress, Silent
 from logcl.settings import Frozen, ImageShape, Settings, override
 from logcl.settings import preset as preset_settings
 from logcl.snapshot import ReplayDataset, Snapshot
@@ -148,10 +148,13 @@ class Memory:
             first = n - len(pool) + 1
 
             models, orders = {}, {}
-            for slot in plan.train:
-                part = pool.part(slot.start - first, slot.stop - first + 1)
-                top_level = (plan.keep + plan.train)[0].level
-                models[slot], orders[slot] = LocalModel.fit(slot, part, now.settings, top_level, progress)
+            steps = sum(fit_steps(slot.samples, now.settings.generator) for slot in plan.train)
+            with (progress or Silent()).track(f"absorbing {len(x):,} samples", max(steps, 1)) as count:
+                bars = Counted(progress or Silent(), count)
+                for slot in plan.train:
+                    part = pool.part(slot.start - first, slot.stop - first + 1)
+                    top_level = (plan.keep + plan.train)[0].level
+                    models[slot], orders[slot] = LocalModel.fit(slot, part, now.settings, top_level, bars)
 
             # A completed unit takes all that waited in the buffer; otherwise the buffer grows by a chunk.
             begin = plan.buffer.start if plan.train else buffer.chunk_start(now.chunks, now.n + 1, n + 1)
@@ -219,10 +222,16 @@ class Memory:
         fields = self._fields(header)
         for name, blob in blobs.items():
             where = f"{self.path}: part {name}"
+            part: LocalModel | tuple[int, samples.Samples]
             if name.startswith("level-"):
-                self._parts[header.parts[name]] = LocalModel.from_bytes(blob, where)
+                part = LocalModel.from_bytes(blob, where)
+                proper = f"level-{part.slot.level}"
             else:
-                self._parts[header.parts[name]] = buffer.from_bytes(blob, fields.settings.image_shape, where)
+                part = buffer.from_bytes(blob, fields.settings.image_shape, where)
+                proper = f"buffer-{part[0]}"
+            if name != proper:
+                raise Damaged(f"{where} holds {proper}; `logcl verify` says what is intact")
+            self._parts[header.parts[name]] = part
         self._parts = {digest: self._parts[digest] for digest in header.parts.values()}
 
         loaded = self._parts.values()

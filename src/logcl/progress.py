@@ -46,6 +46,25 @@ class Silent:
         yield advance
 
 
+class Counted:
+    """Passes bars on and counts all their steps on one more bar, whose estimate is that of the whole job."""
+
+    def __init__(self, inner: Progress, count: Advance) -> None:
+        self._inner = inner
+        self._count = count
+
+    @contextmanager
+    def track(self, description: str, total: int) -> Iterator[Advance]:
+        """One bar of the inner progress; its steps count for the whole."""
+        with self._inner.track(description, total) as advance_inner:
+
+            def advance(steps: int = 1, note: str = "") -> None:
+                advance_inner(steps, note=note)
+                self._count(steps)
+
+            yield advance
+
+
 class Bars:
     """Progress bars on stderr that vanish when the job is done; nothing when stderr is no terminal."""
 

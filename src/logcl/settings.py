@@ -101,7 +101,11 @@ class Settings(Frozen):
 
 def preset(name: str, image_shape: ImageShape) -> Settings:
     """The settings that preset `name` stands for on images of this shape."""
-    channels, height, width = image_shape
+    try:
+        channels, height, width = map(int, image_shape)
+    except (TypeError, ValueError) as error:
+        raise BadSettings(f"image_shape is {image_shape!r}; give (channels, height, width)") from error
+    image_shape = channels, height, width
     values = channels * height * width
     unit = 128 if values <= 256 else 512
     if name == "fast":
@@ -116,12 +120,14 @@ def preset(name: str, image_shape: ImageShape) -> Settings:
     classifier = ClassifierSettings(
         epochs=10, min_steps=300, learning_rate=3e-3, width=16 if channels == 1 else 32
     )  # fmt: skip
-    return Settings(
-        preset=name,
-        image_shape=image_shape,
-        unit=unit,
-        generator=generator,
-        classifier=classifier,
+    return parse(
+        {
+            "preset": name,
+            "image_shape": image_shape,
+            "unit": unit,
+            "generator": generator,
+            "classifier": classifier,
+        }
     )
 
 

@@ -28,6 +28,9 @@ _HEADER = "header"
 _PAGE = 1024  # bytes; small, because a memory of a few kilobytes must not be mostly empty pages
 _WAIT = 10.0  # seconds that a reader waits for a commit to end
 
+# A column's type binds nobody in SQLite: whatever a damaged or forged file holds is read as bytes.
+_DIGEST, _DATA = "CAST(digest AS BLOB)", "CAST(data AS BLOB)"
+
 _SCHEMA = """
 CREATE TABLE parts (
     name   TEXT PRIMARY KEY NOT NULL,
@@ -125,7 +128,9 @@ class MemoryFile:
     def read_classifier(self) -> bytes | None:
         """The global model, or None. It is derived from the memory, so the header does not list it."""
         with self._reading() as database:
-            row = database.execute("SELECT digest, data FROM parts WHERE name = ?", (CLASSIFIER,)).fetchone()
+            row = database.execute(
+                f"SELECT {_DIGEST}, {_DATA} FROM parts WHERE name = ?", (CLASSIFIER,)
+            ).fetchone()
         if row is None:
             return None
         if _digest(row[1]) != row[0]:
@@ -158,7 +163,7 @@ class MemoryFile:
                         found.append(f"SQLite: {message}")
                 header = self._header(database)
                 rows = {}
-                for name, digest, data in database.execute("SELECT name, digest, data FROM parts"):
+                for name, digest, data in database.execute(f"SELECT name, {_DIGEST}, {_DATA} FROM parts"):
                     rows[name] = _digest(data)
                     if rows[name] != digest:
                         found.append(f"part {name} does not match its own digest")
@@ -196,16 +201,15 @@ class MemoryFile:
                 database.execute("BEGIN")
                 yield database
         except sqlite3.DatabaseError as error:
+            if "not a database" in str(error):
+                raise NotAMemory(f"{self.path} is not a LogCL memory; nothing was changed in it") from error
             raise Damaged(
                 f"{self.path}: SQLite cannot read it ({error}); `logcl verify` says what is intact"
             ) from error
 
     def _check_kind(self, database: sqlite3.Connection) -> None:
-        try:
-            (kind,) = database.execute("PRAGMA application_id").fetchone()
-            (version,) = database.execute("PRAGMA user_version").fetchone()
-        except sqlite3.DatabaseError as error:
-            raise NotAMemory(f"{self.path} is not a LogCL memory ({error})") from error
+        (kind,) = database.execute("PRAGMA application_id").fetchone()
+        (version,) = database.execute("PRAGMA user_version").fetchone()
         if kind != APPLICATION_ID:
             raise NotAMemory(f"{self.path} is not a LogCL memory; nothing was changed in it")
         if version > FORMAT:
@@ -214,7 +218,7 @@ class MemoryFile:
             )
 
     def _header(self, database: sqlite3.Connection) -> Header:
-        row = database.execute("SELECT digest, data FROM parts WHERE name = ?", (_HEADER,)).fetchone()
+        row = database.execute(f"SELECT {_DIGEST}, {_DATA} FROM parts WHERE name = ?", (_HEADER,)).fetchone()
         if row is None or _digest(row[1]) != row[0]:
             raise Damaged(
                 f"{self.path}: the header is damaged or missing; `logcl verify` says what is intact"
@@ -226,7 +230,7 @@ class MemoryFile:
             raise Damaged(f"{self.path}: the header cannot be read ({error})") from error
 
     def _part(self, database: sqlite3.Connection, name: str, digest: str) -> bytes:
-        row = database.execute("SELECT data FROM parts WHERE name = ?", (name,)).fetchone()
+        row = database.execute(f"SELECT {_DATA} FROM parts WHERE name = ?", (name,)).fetchone()
         if row is None:
             raise Damaged(f"{self.path}: part {name} is missing; `logcl verify` says what is intact")
         if _digest(row[0]).hex() != digest:

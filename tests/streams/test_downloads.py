@@ -41,7 +41,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def server():
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.asked = []
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=[0.02])
         thread.start()
         yield server
         server.shutdown()
@@ -90,7 +90,7 @@ def test_no_half_file_is_left(tmp_path, source_of, kind, reason):
 def test_nobody_answers(tmp_path, source_of, server):
     source = source_of("good")
     server.server_close()
-    with pytest.raises(DataError, match="no connection.*set LOGCL_DATA"):
+    with pytest.raises(DataError, match=r"no connection.*set LOGCL_DATA"):
         download(source, tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -90,6 +91,24 @@ def test_task_folders_come_in_natural_order(tmp_path, make_images):
     assert len(open_stream(tmp_path, tasks=3)) == 3
     with pytest.raises(BadSettings, match="holds 3 task folders, so it cannot be cut into 2"):
         open_stream(tmp_path, tasks=2)
+
+
+def test_task_folders_leave_the_test_out(tmp_path, make_images):
+    make_images(tmp_path / "test" / "cat", 1)
+    make_images(tmp_path / "train" / "cat", 1)
+    assert folder.task_folders(tmp_path) == [tmp_path / "train"]
+    make_images(tmp_path / "train" / "day10" / "cat", 1)
+    with pytest.raises(DataError, match="day10: holds no images"):
+        open_stream(tmp_path)
+    shutil.rmtree(tmp_path / "train" / "cat")
+    make_images(tmp_path / "train" / "day9" / "cat", 1)
+    assert folder.task_folders(tmp_path) == [tmp_path / "train" / "day9", tmp_path / "train" / "day10"]
+
+
+def test_classes_may_be_called_train_and_test(tmp_path, make_images):
+    make_images(tmp_path / "test", 2)
+    make_images(tmp_path / "train", 2)
+    assert open_stream(tmp_path).classes == ("test", "train")
 
 
 def test_a_class_of_one_stays_in_training(tmp_path, make_images):

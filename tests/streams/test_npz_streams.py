@@ -147,6 +147,25 @@ def test_an_array_shorter_than_its_header(tmp_path):
         open_stream(tmp_path / "data.npz")
 
 
+def test_a_header_that_claims_more_than_any_file_could_hold(tmp_path, monkeypatch):
+    header = {"descr": "|u1", "fortran_order": False, "shape": (4, 10**7, 10**7)}
+    with zipfile.ZipFile(tmp_path / "data.npz", "w") as archive:
+        with archive.open("x.npy", "w") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+        with archive.open("y.npy", "w") as file:
+            np.lib.format.write_array(file, LABELS)
+    whole = zipfile.ZipFile.getinfo
+
+    def lying(self, name):
+        member = whole(self, name)
+        member.file_size = 10**15
+        return member
+
+    monkeypatch.setattr(zipfile.ZipFile, "getinfo", lying)
+    with pytest.raises(DataError, match="x is truncated"):
+        read_npz(tmp_path / "data.npz")
+
+
 def test_other_shape_is_refused(save):
     path = save(x=IMAGES, y=LABELS)
     assert open_stream(path, image_shape=(1, 6, 6)).image_shape == (1, 6, 6)

@@ -57,6 +57,16 @@ class MLPDecoder(nn.Module):
         return image
 
 
+class Centre(nn.BatchNorm1d):
+    """Batch normalisation that lets a batch of one pass: it has no spread to divide by."""
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """(n, bits) → (n, bits)."""
+        if self.training and len(embedding) < 2:
+            return nn.functional.batch_norm(embedding, self.running_mean, self.running_var, eps=self.eps)
+        return super().forward(embedding)
+
+
 class MLPEncoder(nn.Module):
     """Two hidden layers: the encoder is dropped after the fit, so its size costs no bytes."""
 
@@ -69,7 +79,7 @@ class MLPEncoder(nn.Module):
             nn.Linear(channels * height * width, hidden),
             nn.ReLU(),
             nn.Linear(hidden, spec.bits),
-            nn.BatchNorm1d(spec.bits, affine=False) if centred else nn.Identity(),
+            Centre(spec.bits, affine=False) if centred else nn.Identity(),
         )
 
     def forward(self, image: Tensor) -> Tensor:

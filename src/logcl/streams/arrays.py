@@ -21,6 +21,7 @@ from logcl.streams.stream import Classes, ImageShape, Pixels
 
 _PIECE_BYTES = 1 << 23
 _CHANNELS = (1, 3, 4)
+_LARGEST_RATIO = 1100  # deflate cannot pack tighter: whoever claims more lies
 _SILENT = Silent()
 _REMEDY = "save it again with np.savez"
 
@@ -165,7 +166,8 @@ def _layout(path: Path, name: str, samples: int) -> _Layout:
         )
     if shape[0] != samples:
         raise BadInput(f"{path}: {name} holds {shape[0]} images but there are {samples} labels.")
-    if size < math.prod(shape) * dtype.itemsize:
+    claimed = math.prod(shape) * dtype.itemsize
+    if size < claimed or claimed > _LARGEST_RATIO * path.stat().st_size:
         raise DataError(f"{path}: its array {name} is truncated; {_REMEDY}.")
     return _Layout(name, shape, dtype, fortran, last)
 

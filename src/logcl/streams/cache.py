@@ -25,6 +25,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from logcl.errors import DataError
 from logcl.streams.stream import Classes, ImageShape, Pixels
 
 DECODING_VERSION = 1
@@ -115,7 +116,10 @@ def cached(name: str, mark: str, plan: Callable[[], Blueprint], *, rebuild: bool
 
 
 def _decode_in_memory(blueprint: Blueprint) -> Decoded:
-    parts = _allocate(blueprint, None)
+    try:
+        parts = _allocate(blueprint, None)
+    except MemoryError as error:
+        raise DataError("The images do not fit into memory; make them fewer or smaller.") from error
     blueprint.fill(parts)
     for part in parts.values():
         part.x.flags.writeable = part.y.flags.writeable = False

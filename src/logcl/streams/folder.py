@@ -12,6 +12,7 @@ import PIL
 
 from logcl.errors import DataError
 from logcl.progress import Progress
+from logcl.streams.archives import reading
 from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint, name_of
 from logcl.streams.images import (
     class_sorted,
@@ -60,34 +61,36 @@ class FolderListing:
 
 def list_folder(folder: Path) -> FolderListing:
     """Recognise the layout of a folder and list its images."""
-    try:
-        parts = {p.name.lower(): p for p in visible_folders(folder)}
-        if {"train", "test"} <= set(parts) and not (has_images(parts["train"]) or has_images(parts["test"])):
-            tasks, has_tasks = _list_tasks(parts["train"])
-            listing = FolderListing(tasks, has_tasks, list_images(parts["test"]))
-        else:
-            listing = FolderListing(*_list_tasks(folder), None)
-    except OSError as error:
-        raise DataError(f"{error.filename or folder}: cannot be read ({error.strerror}).") from error
+    with reading(folder, "check its permissions"):
+        train, test = _train_and_test(folder)
+    folders = task_folders(folder)
+    tasks = tuple(list_images(path) for path in folders)
+    listing = FolderListing(tasks, folders != [train], None if test is None else list_images(test))
     unknown = class_sorted(set(listing.test or ()) - set(listing.classes))
-    if unknown:
-        raise DataError(
-            f"{parts['test'] / unknown[0]}: is a class that the training folder lacks; add or remove it."
-        )
+    if test is not None and unknown:
+        raise DataError(f"{test / unknown[0]}: is a class that the training folder lacks; add or remove it.")
     return listing
 
 
-def _list_tasks(folder: Path) -> tuple[tuple[ByClass, ...], bool]:
-    """The class folders of each task folder, or those of the folder itself as one task."""
-    folders = task_folders(folder)
-    return tuple(list_images(path) for path in folders), folders != [folder]
-
-
 def task_folders(folder: Path) -> list[Path]:
-    """The folders of class folders, one a task: those inside `folder`, or `folder` itself."""
-    folders = visible_folders(folder)
-    deep = any(has_images(inner) for outer in folders for inner in visible_folders(outer))
-    return folders if deep and not any(has_images(path) for path in (folder, *folders)) else [folder]
+    """The folders of class folders to learn from, one a task: those inside `folder`, or itself.
+
+    Where there are `train` and `test`, those of `train`.
+    """
+    with reading(folder, "check its permissions"):
+        train, _ = _train_and_test(folder)
+        folders = visible_folders(train)
+        deep = any(has_images(inner) for outer in folders for inner in visible_folders(outer))
+        return folders if deep and not any(has_images(path) for path in (train, *folders)) else [train]
+
+
+def _train_and_test(folder: Path) -> tuple[Path, Path | None]:
+    """The two parts of a folder; they are parts and not classes if no images lie in them directly."""
+    parts = {path.name.lower(): path for path in visible_folders(folder)}
+    train, test = parts.get("train"), parts.get("test")
+    if train is None or test is None or has_images(train) or has_images(test):
+        return folder, None
+    return train, test
 
 
 def load_folder(

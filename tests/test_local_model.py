@@ -1,0 +1,201 @@
+"""Local models give back what they were given, in both code modes, before and after a trip through bytes."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from logcl import blobs
+from logcl.allocation import Slot
+from logcl.errors import Damaged
+from logcl.local_model import Description, LocalModel, fit_steps, size_ratio
+from logcl.samples import Run, Samples, raw
+from logcl.settings import Settings, override, preset
+
+MODES = {
+    "stored codes": {},
+    "index codes, greedy": {"generator.codes": "index"},
+    "index codes, optimal": {"generator.codes": "index", "generator.assignment": "optimal"},
+    "index codes, as they come": {"generator.codes": "index", "generator.assignment": "none"},
+    "index codes, labeller": {"generator.codes": "index", "generator.labels": "labeller"},
+    "stored codes, labeller": {"generator.labels": "labeller"},
+}
+
+
+def options(changes: dict) -> Settings:
+    return override(
+        preset("fast", (1, 8, 8)), {"generator.width": 128, "generator.min_steps": 400, **changes}
+    )
+
+
+def take(digits, count: int, start: int = 0) -> Samples:
+    x, y = digits
+    return raw(x[start : start + count], y[start : start + count] + 5)
+
+
+@pytest.fixture(params=MODES.values(), ids=MODES.keys(), scope="module")
+def fitted(request, digits):
+    samples = take(digits, 128)
+    settings = options(request.param)
+    model, order = LocalModel.fit(Slot(0, 257, 384), samples, settings, top_level=0)
+    return samples, model, order
+
+
+def test_replay_is_close_and_labels_are_right(fitted):
+    samples, model, order = fitted
+    assert sorted(order.tolist()) == list(range(128))
+    x, y = model.replay()
+    assert x.dtype == torch.uint8
+    assert x.shape == (128, 1, 8, 8)
+    assert np.array_equal(y, samples.y[order])
+    error = np.square(x.numpy() / 255.0 - samples.x[order] / 255.0).mean()
+    mean_image = np.square((samples.x - samples.x.mean(axis=0)) / 255.0).mean()
+    assert error < mean_image / 3
+    assert np.isclose(sum(run.count * run.errors[-1] for run in model.runs) / 128, error, rtol=1e-4)
+
+
+def test_single_samples_are_those_of_the_whole(fitted):
+    _, model, _ = fitted
+    everything, labels = model.replay()
+    asked = np.array([384, 257, 300, 300])
+    some, some_labels = model.replay(asked)
+    assert np.array_equal(some_labels, labels[asked - 257])
+    assert (some.int() - everything[asked - 257].int()).abs().max() <= 1  # other batch, other rounding
+
+
+def test_bytes_hold_the_same_model(fitted):
+    _, model, _ = fitted
+    blob = model.to_bytes()
+    back = LocalModel.from_bytes(blob, "level")
+    assert back.slot == model.slot
+    assert back.runs == model.runs
+    for mine, theirs in zip(model.replay(), back.replay(), strict=True):
+        assert np.array_equal(np.asarray(mine), np.asarray(theirs))
+    assert back.to_bytes() == blob
+
+
+def test_index_codes_cost_no_bytes_a_sample(digits):
+    sizes = {}
+    for codes in ("index", "stored"):
+        settings = options({"generator.codes": codes, "generator.min_steps": 0, "generator.epochs": 1})
+        for count in (128, 512):
+            model, _ = LocalModel.fit(Slot(0, 1, count), take(digits, count), settings, 0)
+            sizes[codes, count] = len(model.to_bytes())
+    labels = (512 - 128) * 4 / 8
+    assert abs(sizes["index", 512] - sizes["index", 128] - labels) < 64
+    codes_and_labels = labels + (512 - 128) * 64 / 8
+    assert abs(sizes["stored", 512] - sizes["stored", 128] - codes_and_labels) < 64
+
+
+def test_samples_stay_within_their_run(digits):
+    """Matching permutes samples, but never across histories: what is known of a run stays true."""
+    samples = take(digits, 96)
+    mixed = Samples(samples.x, samples.y, (Run(32, (0.01, 0.02)), Run(64)))
+    settings = options({"generator.codes": "index", "generator.min_steps": 50, "generator.epochs": 1})
+    model, order = LocalModel.fit(Slot(0, 1, 96), mixed, settings, 0)
+    assert set(order[:32].tolist()) == set(range(32))
+    assert [run.generation for run in model.runs] == [2, 0]
+
+
+@pytest.mark.parametrize("codes", ["stored", "index"])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 14)])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_handful_of_samples(codes, shape, count):
+    """With unit 1 the lowest level is a single image, as in the paper."""
+    x = np.random.default_rng(0).integers(0, 256, (count, *shape), dtype=np.uint8)
+    settings = override(
+        preset("fast", shape),
+        {
+            "generator.codes": codes,
+            "generator.network": "mlp",
+            "generator.min_steps": 300,
+            "generator.epochs": 1,
+        },
+    )
+    model, order = LocalModel.fit(Slot(0, 5, 4 + count), raw(x, np.zeros(count, np.int64)), settings, 0)
+    back, labels = LocalModel.from_bytes(model.to_bytes(), "level").replay()
+    assert labels.tolist() == [0] * count
+    assert np.abs(back.numpy().astype(int) - x[order].astype(int)).mean() < 20
+
+
+def test_the_same_seed_gives_the_same_bytes(digits):
+    settings = options({"generator.min_steps": 30, "generator.epochs": 1})
+    blobs_made = [
+        LocalModel.fit(Slot(1, 1, 64), take(digits, 64), settings, 1)[0].to_bytes() for _ in range(2)
+    ]
+    other = override(settings, {"seed": 1})
+    assert blobs_made[0] == blobs_made[1]
+    assert LocalModel.fit(Slot(1, 1, 64), take(digits, 64), other, 1)[0].to_bytes() != blobs_made[0]
+
+
+def test_size_by_level():
+    assert size_ratio(5, 5) == 1
+    assert size_ratio(0, 3) == 7 / 8 / 8 + 1 / 8
+    total = sum(size_ratio(level, 20) for level in range(21))
+    assert total < 1.75 + 21 / 8  # the largest, as much again for all others, an eighth each
+
+
+def test_steps_are_known_beforehand(digits):
+    class Counter:
+        steps = 0
+
+        def track(self, description, total):
+            from contextlib import contextmanager
+
+            @contextmanager
+            def bar():
+                yield lambda steps=1, note="": setattr(self, "steps", self.steps + steps)
+
+            return bar()
+
+    for changes in MODES.values():
+        settings = options({**changes, "generator.min_steps": 10, "generator.epochs": 2})
+        counter = Counter()
+        LocalModel.fit(Slot(0, 1, 64), take(digits, 64), settings, 0, counter)
+        assert counter.steps == fit_steps(64, settings.generator)
+
+
+@pytest.fixture(scope="module")
+def blob(digits) -> bytes:
+    settings = options({"generator.min_steps": 1, "generator.epochs": 1})
+    return LocalModel.fit(Slot(0, 1, 32), take(digits, 32), settings, 0)[0].to_bytes()
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"start": 2},
+        {"stop": 33},
+        {"start": 0, "stop": 31},
+        {"start": 1, "stop": 2**60, "runs": [{"count": 2**60, "errors": [0.1]}]},
+        {"runs": ()},
+        {"classes": ()},
+        {"classes": tuple(range(99))},
+        {
+            "codes": "index",
+            "labeller": {"network": "mlp", "image_shape": (1, 8, 8), "classes": 3, "width": 4},
+        },
+        {"decoder": {"network": "mlp", "image_shape": (1, 8, 8), "bits": 65_536, "width": 65_536}},
+        {"decoder": {"network": "conv", "image_shape": (64, 4096, 4096), "bits": 64, "width": 9}},
+        {"decoder": {"network": "exec", "image_shape": (1, 8, 8), "bits": 64, "width": 9}},
+    ],
+)
+def test_descriptions_that_lie_are_refused(blob, lie):
+    about, tensors = blobs.unpack(blob, Description, "level-0")
+    forged = safetensors.torch.save(tensors, {"logcl": json.dumps({**about.model_dump(mode="json"), **lie})})
+    with pytest.raises(Damaged, match="level-0"):
+        LocalModel.from_bytes(forged, "level-0")
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\xff" * 8, b"\x10" + bytes(30), b"\x02" + bytes(7) + b"{}"])
+def test_garbage_is_refused(garbage):
+    with pytest.raises(Damaged, match="level-0 is damaged"):
+        LocalModel.from_bytes(garbage, "level-0")
+
+
+def test_a_truncated_blob_is_refused(blob):
+    for size in range(0, len(blob), 997):
+        with pytest.raises(Damaged, match="level-0"):
+            LocalModel.from_bytes(blob[:size], "level-0")

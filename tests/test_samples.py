@@ -1,0 +1,56 @@
+"""Samples keep their histories through cutting, joining and encoding."""
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logcl.samples import Run, Samples, concatenate, encoded, raw
+
+histories = st.lists(
+    st.tuples(st.integers(1, 6), st.lists(st.floats(0, 1), max_size=3).map(tuple)), min_size=1, max_size=8
+)
+
+
+def make(runs: list[tuple[int, tuple[float, ...]]]) -> Samples:
+    count = sum(size for size, _ in runs)
+    x = np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1)
+    return Samples(x, np.arange(count), tuple(Run(size, errors) for size, errors in runs))
+
+
+def spread(samples: Samples) -> list[tuple[float, ...]]:
+    """The history of each sample on its own."""
+    return [run.errors for run in samples.runs for _ in range(run.count)]
+
+
+@given(histories, st.data())
+def test_a_part_has_the_history_of_its_samples(runs, data):
+    whole = make(runs)
+    start = data.draw(st.integers(0, len(whole)))
+    stop = data.draw(st.integers(start, len(whole)))
+    part = whole.part(start, stop)
+    assert part.y.tolist() == list(range(start, stop))
+    assert spread(part) == spread(whole)[start:stop]
+    rejoined = concatenate([whole.part(0, start), part, whole.part(stop, len(whole))])
+    assert np.array_equal(rejoined.x, whole.x)
+    assert spread(rejoined) == spread(whole)
+
+
+@given(histories, st.data())
+def test_encoding_adds_one_error_to_every_sample(runs, data):
+    whole = make(runs)
+    errors = np.array(data.draw(st.lists(st.floats(0, 1), min_size=len(whole), max_size=len(whole))))
+    after = encoded(whole.runs, errors)
+    assert sum(run.count for run in after) == len(whole)
+    before = [len(history) for history in spread(whole)]
+    assert [len(h) for h in spread(Samples(whole.x, whole.y, after))] == [length + 1 for length in before]
+    # Neighbours are joined, and the error added is preserved in the mean.
+    assert all(a.generation != b.generation for a, b in pairwise(after))
+    assert np.isclose(sum(run.count * run.errors[-1] for run in after), errors.sum())
+
+
+def test_raw_samples_have_no_generation_yet():
+    samples = raw(np.zeros((3, 1, 2, 2), np.uint8), np.zeros(3, np.int64))
+    assert [run.generation for run in samples.runs] == [-1]
+    assert raw(samples.x[:0], samples.y[:0]).runs == ()

@@ -1,0 +1,108 @@
+"""The one loop: it learns, repeats itself exactly, leaves global randomness alone and says when it fails."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from logcl.settings import Recipe
+from logcl.training import Diverged, fit, generator_for, seeded, steps_a_pass, total_steps
+
+
+class Recorder:
+    """A progress that remembers what it was told."""
+
+    def __init__(self):
+        self.totals, self.steps = [], 0
+
+    def track(self, description, total):
+        from contextlib import contextmanager
+
+        @contextmanager
+        def bar():
+            self.totals.append(total)
+
+            def advance(steps=1, note=""):
+                self.steps += steps
+
+            yield advance
+
+        return bar()
+
+
+def line_fit(recipe: Recipe, seed: int = 0, progress=None) -> tuple[nn.Module, float, list[torch.Tensor]]:
+    x = torch.linspace(-1, 1, 50)[:, None]
+    generator = generator_for(seed)
+    with seeded(generator):
+        network = nn.Sequential(nn.Linear(1, 8), nn.Dropout(0.1), nn.Linear(8, 1))
+    rows_seen = []
+
+    def loss(rows):
+        rows_seen.append(rows)
+        return nn.functional.mse_loss(network(x[rows]), 3 * x[rows] + 1)
+
+    final = fit(network, loss, 50, recipe, generator=generator, progress=progress)
+    return network, final, rows_seen
+
+
+@pytest.mark.parametrize("schedule", ["constant", "one-cycle", "exponential"])
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+def test_it_learns(optimiser, schedule):
+    recipe = Recipe(epochs=60, batch_size=10, learning_rate=0.02, optimiser=optimiser, schedule=schedule)
+    network, final, _ = line_fit(recipe)
+    assert final < 0.5
+    assert not network.training
+    assert abs(float(network(torch.tensor([[0.5]])).detach()) - 2.5) < 0.3
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
+    recipe = Recipe(epochs=3, batch_size=10)
+    first, second, other = (line_fit(recipe, seed)[0].state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_each_pass_sees_every_row_once():
+    recipe = Recipe(epochs=4, batch_size=12)
+    _, _, seen = line_fit(recipe)
+    a_pass = steps_a_pass(recipe, 50)
+    assert len(seen) == 4 * a_pass
+    for start in range(0, len(seen), a_pass):
+        assert sorted(torch.cat(seen[start : start + a_pass]).tolist()) == list(range(50))
+    sizes = {len(rows) for rows in seen}
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(
+    count=st.integers(1, 3000), size=st.integers(1, 400), epochs=st.integers(1, 5), least=st.integers(0, 99)
+)
+def test_steps(count, size, epochs, least):
+    recipe = Recipe(epochs=epochs, batch_size=size, min_steps=least)
+    assert total_steps(recipe, count) >= max(epochs, least)
+    assert count / steps_a_pass(recipe, count) <= max(2 * size, count if count < size else 0)
+
+
+def test_progress_counts_every_step():
+    recorder = Recorder()
+    recipe = Recipe(epochs=2, batch_size=10, min_steps=23)
+    line_fit(recipe, progress=recorder)
+    assert recorder.totals == [23]
+    assert recorder.steps == 23
+
+
+def test_a_loss_that_explodes_is_reported():
+    with seeded(generator_for(0)):
+        network = nn.Linear(1, 1)
+
+    def loss(rows):
+        return (network(torch.ones(len(rows), 1)) * torch.inf).sum()
+
+    with pytest.raises(Diverged, match="lower learning_rate"):
+        fit(network, loss, 4, Recipe(epochs=1), generator=generator_for(0))
+
+
+def test_generators_of_different_work_differ():
+    draws = {tuple(torch.rand(4, generator=generator_for(*key)).tolist()) for key in np.ndindex(3, 3, 3)}
+    assert len(draws) == 27
