@@ -29,7 +29,7 @@ _PAGE = 1024  # bytes; small, because a memory of a few kilobytes must not be mo
 _WAIT = 10.0  # seconds that a reader waits for a commit to end
 
 # A column's type binds nobody in SQLite: whatever a damaged or forged file holds is read as bytes.
-_DIGEST, _DATA = "CAST(digest AS BLOB)", "CAST(data AS BLOB)"
+_DIGEST, _DATA = "COALESCE(CAST(digest AS BLOB), x'')", "COALESCE(CAST(data AS BLOB), x'')"
 
 _SCHEMA = """
 CREATE TABLE parts (

@@ -43,9 +43,9 @@ class Drawing(NamedTuple):
     """One image file; sorts by alphabet, character, drawer."""
 
     alphabet: str
+    set_name: str
     character: str
     drawer: int
-    set_name: str
     member: str
     """Name in the archive, or path below the folder."""
 
@@ -130,7 +130,7 @@ def list_drawings(set_name: str, place: Path) -> list[Drawing]:
         match = _DRAWING.fullmatch(name)
         if match is None or match[1] != set_name:
             raise DataError(f"{place}: holds {name!r}, which is no drawing of {set_name}; {_REMEDY}.")
-        drawings.append(Drawing(match[2], match[3], int(match[4]), set_name, name))
+        drawings.append(Drawing(match[2], set_name, match[3], int(match[4]), name))
     alphabets, characters = SETS[set_name]
     found = {(d.alphabet, d.character) for d in drawings}
     complete = {(*character, drawer) for character in found for drawer in range(1, DRAWERS + 1)}
@@ -138,7 +138,7 @@ def list_drawings(set_name: str, place: Path) -> list[Drawing]:
         len({alphabet for alphabet, _ in found}) != alphabets
         or len(found) != characters
         or len(drawings) != len(complete)
-        or {d[:3] for d in drawings} != complete
+        or {(d.alphabet, d.character, d.drawer) for d in drawings} != complete
     ):
         raise DataError(
             f"{place}: holds {len(drawings):,} drawings of {len(found)} characters, not {DRAWERS} of each "

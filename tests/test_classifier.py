@@ -1,0 +1,85 @@
+"""The global model: learns from replay alone, lives in the memory's file, knows when it is out of date."""
+
+import numpy as np
+import pytest
+
+from logcl import Classifier, Memory
+from logcl.errors import BadInput, Damaged, NotTrained
+from logcl.settings import ClassifierSettings
+
+
+@pytest.fixture
+def memory(tmp_path, digits) -> Memory:
+    x, y = digits
+    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=64, settings={"generator.min_steps": 300})
+    for classes in ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)):
+        mine = np.flatnonzero(np.isin(y[:900], classes))
+        memory.absorb(x[mine], y[mine])
+    return memory
+
+
+def test_it_learns_from_replay_and_is_kept(memory, digits):
+    before = memory.digest
+    trained = Classifier.train(memory)
+    x, y = digits[0][900:], digits[1][900:]
+    accuracy = (trained.predict(x) == y).mean()
+    assert accuracy > 0.85
+    loaded = Classifier.load(Memory.open(memory.path))
+    assert np.array_equal(loaded.predict(x), trained.predict(x))
+    probabilities = loaded.predict_proba(x / 255)
+    assert probabilities.shape == (len(x), 10)
+    assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    assert loaded.classes == memory.classes
+    assert memory.digest == before  # derived from the memory, not part of it
+    assert memory.verify() == []
+    rest = memory.path.stat().st_size - memory.nbytes()
+    assert rest == memory.file.sizes()["classifier"]
+
+
+def test_it_knows_when_the_memory_has_moved_on(memory, digits, quick):
+    trained = Classifier.train(memory, ClassifierSettings(epochs=1))
+    assert trained.is_current(memory)
+    memory.absorb(digits[0][:1], [17])
+    assert not trained.is_current(memory)
+    assert 17 not in Classifier.load(memory).classes
+
+
+def test_the_same_seed_gives_the_same_predictions(memory, digits):
+    runs = [
+        Classifier.train(memory, ClassifierSettings(epochs=1), seed=s).predict_proba(digits[0][:50])
+        for s in (1, 1, 2)
+    ]
+    assert np.array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+
+
+def test_decoding_on_the_fly_gives_the_same_classifier(memory, digits, monkeypatch):
+    """A memory too large to be decoded at once is decoded batch by batch."""
+    cached = Classifier.train(memory, ClassifierSettings(epochs=2))
+    monkeypatch.setattr("logcl.classifier._CACHE", 0)
+    on_the_fly = Classifier.train(memory, ClassifierSettings(epochs=2))
+    agree = (cached.predict(digits[0]) == on_the_fly.predict(digits[0])).mean()
+    assert agree > 0.98  # a pixel may round the other way in another batch
+
+
+def test_string_labels_and_a_single_class(tmp_path, digits, quick):
+    memory = Memory.open(tmp_path / "one.logcl", (1, 8, 8), settings=quick)
+    memory.absorb(digits[0][:3], ["only"] * 3)
+    assert Classifier.train(memory).predict(digits[0][:2]).tolist() == ["only", "only"]
+
+
+def test_nothing_to_train_or_load(tmp_path, quick):
+    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), settings=quick)
+    with pytest.raises(NotTrained, match="holds no samples yet"):
+        Classifier.train(memory)
+    with pytest.raises(NotTrained, match="has no trained classifier"):
+        Classifier.load(memory)
+
+
+def test_bad_images_and_damage_are_refused(memory, digits):
+    trained = Classifier.train(memory, ClassifierSettings(epochs=1))
+    with pytest.raises(BadInput, match="shape"):
+        trained.predict(digits[0][:, :, :5])
+    memory.file.write_classifier(b"\x00" * 100)
+    with pytest.raises(Damaged, match="the global model"):
+        Classifier.load(memory)
