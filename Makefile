@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: run test install lint types imports clean
 
 run: install
-	@$(BIN)/logcl demo
+	@$(BIN)/logcl run digits --tasks 5 --method logcl,finetune,joint --seeds 5 --out runs/digits --overwrite
 
 test: install lint types imports
 	$(BIN)/python -m pytest

@@ -1,11 +1,11 @@
 """Logarithmic continual learning: a memory that never loses a sample.
 
-    from logcl import Classifier, Memory
+from logcl import Classifier, Memory
 
-    memory = Memory.open("pets.logcl", image_shape=(3, 32, 32))
-    memory.absorb(images, labels)
-    classifier = Classifier.train(memory)
-    classifier.predict(images)
+memory = Memory.open("pets.logcl", image_shape=(3, 32, 32))
+memory.absorb(images, labels)
+classifier = Classifier.train(memory)
+classifier.predict(images)
 """
 
 from __future__ import annotations

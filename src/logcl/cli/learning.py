@@ -197,7 +197,7 @@ def predict(
         print_json(rows)
         return
     for row in rows:
-        out.print(f"{row['image']}\t{row['label']}\t{row['probability']:.3f}", markup=False)
+        print(f"{row['image']}\t{row['label']}\t{row['probability']:.3f}")  # rich would expand the tabs
 
 
 def _read(

@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logcl.errors import BadInput, DataError
+from logcl.inputs import to_uint8
 from logcl.progress import Progress, Silent
+from logcl.settings import ImageShape
 from logcl.streams.archives import reading
 from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint, name_of
 from logcl.streams.images import class_sorted
-from logcl.streams.stream import Classes, ImageShape, Pixels
+from logcl.streams.stream import Classes, Pixels
 
 _PIECE_BYTES = 1 << 23
 _CHANNELS = (1, 3, 4)
@@ -153,9 +155,9 @@ def _layout(path: Path, name: str, samples: int) -> _Layout:
     with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
         shape, fortran, dtype = _header(path, name, file)
         size = archive.getinfo(f"{name}.npy").file_size
-    if dtype != np.uint8 and dtype.kind != "f":
+    if dtype.kind not in "uif":
         raise BadInput(
-            f"{path}: {name} is {dtype}; images must be uint8 from 0 to 255, or floats from 0 to 1."
+            f"{path}: {name} is {dtype}; images must be integers from 0 to 255, or floats from 0 to 1."
         )
     last = len(shape) == 4 and shape[1] not in _CHANNELS and shape[3] in _CHANNELS
     grey = len(shape) == 3
@@ -177,7 +179,10 @@ def _fill(path: Path, layout: _Layout, out: Pixels, progress: Progress) -> None:
     start = 0
     with progress.track(f"reading {layout.name}", len(out)) as advance:
         for piece in _pieces(path, layout):
-            values = _to_uint8(path, layout.name, piece)
+            try:
+                values = to_uint8(piece)
+            except BadInput as error:
+                raise BadInput(f"{path}: in its array {layout.name}, {error}") from error
             rows = out[start : start + len(values)]
             rows[:] = values.transpose(0, 3, 1, 2) if layout.channels_last else values.reshape(rows.shape)
             start += len(values)
@@ -199,15 +204,3 @@ def _pieces(path: Path, layout: _Layout) -> Iterator[NDArray[Any]]:
             if len(content) != rows * row_bytes:
                 raise EOFError(f"{layout.name} ends early")
             yield np.frombuffer(content, layout.dtype).reshape(rows, *layout.shape[1:])
-
-
-def _to_uint8(path: Path, name: str, values: NDArray[Any]) -> Pixels:
-    if values.dtype == np.uint8:
-        return values
-    if not (values.min() >= 0 and values.max() <= 1):  # also false for NaN
-        raise BadInput(
-            f"{path}: {name} holds float values that are NaN or outside 0 to 1; divide them by their largest "
-            "possible value, or save uint8 from 0 to 255."
-        )
-    scaled: Pixels = np.rint(values * 255).astype(np.uint8)
-    return scaled

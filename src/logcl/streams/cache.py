@@ -26,7 +26,8 @@ import platformdirs
 from numpy.typing import NDArray
 
 from logcl.errors import DataError
-from logcl.streams.stream import Classes, ImageShape, Pixels
+from logcl.settings import ImageShape
+from logcl.streams.stream import Classes, Pixels
 
 DECODING_VERSION = 1
 """Raise it when any decoder gives other arrays than before: older entries are then rebuilt."""

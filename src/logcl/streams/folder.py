@@ -12,6 +12,7 @@ import PIL
 
 from logcl.errors import DataError
 from logcl.progress import Progress
+from logcl.settings import ImageShape
 from logcl.streams.archives import reading
 from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint, name_of
 from logcl.streams.images import (
@@ -23,7 +24,7 @@ from logcl.streams.images import (
     visible_folders,
 )
 from logcl.streams.pixels import check_image_shape
-from logcl.streams.stream import Classes, ImageShape
+from logcl.streams.stream import Classes
 
 ByClass = dict[str, list[Path]]
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from logcl.errors import DataError
 from logcl.progress import Progress, Silent
+from logcl.settings import ImageShape
 from logcl.streams.pixels import check_image_shape, read_header, read_image
-from logcl.streams.stream import ImageShape, Pixels
+from logcl.streams.stream import Pixels
 
 __all__ = [
     "FolderImages",

@@ -162,9 +162,8 @@ def _reader(place: Path) -> Iterator[Callable[[str], Pixels]]:
         archive = zipfile.ZipFile(place)
 
     def read(member: str) -> Pixels:
-        with reading(
-            place, _REMEDY
-        ):  # here and not around the yield, where the other set's errors would pass
+        # Here and not around the yield, where the other set's errors would pass through it.
+        with reading(place, _REMEDY):
             content = read_member(archive, archive.getinfo(member), _LARGEST_FILE)
         return _decode(io.BytesIO(content), f"{place} ({member})")
 

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from logcl.errors import BadSettings, DataError
-from logcl.streams.stream import ImageShape, Pixels
+from logcl.settings import ImageShape
+from logcl.streams.stream import Pixels
 
 # Formats that are plain rasters. Pillow knows more, some of which start other programs (EPS).
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from logcl.settings import ImageShape
+
 Pixels = NDArray[np.uint8]
 """Images as (n, channels, height, width), 0 to 255. May be a memory map: index it, do not copy it whole."""
 
@@ -16,9 +18,6 @@ Classes = NDArray[np.int64]
 
 Rows = NDArray[np.intp]
 """Positions of samples in an array."""
-
-ImageShape = tuple[int, int, int]
-"""Channels, height, width."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,272 @@
+"""The command line on one's own images, as a newcomer would use it."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from logcl import Memory
+
+QUICK = ["--set", "generator.min_steps=0", "--set", "generator.epochs=2"]
+
+
+@pytest.fixture
+def folder(tmp_path, digits):
+    """Class-named folders of images: several sizes and modes, and files that are no images."""
+    x, y = digits
+    root = tmp_path / "monday"
+    for row in range(60):
+        place = root / f"digit {y[row]}"
+        place.mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(x[row, 0]).resize((8 + row % 3, 8))
+        mode = ("L", "RGB", "RGBA", "P", "I;16")[row % 5]
+        if mode == "I;16":
+            image = Image.fromarray(np.asarray(image).astype(np.uint16) * 257)
+        elif mode != "L":
+            image = image.convert(mode)
+        image.save(place / f"{row}.{'png' if row % 2 else 'tif'}")
+    (root / "digit 0" / "notes.txt").write_text("not an image")
+    return root
+
+
+@pytest.fixture
+def npz(tmp_path, digits):
+    path = tmp_path / "task.npz"
+    np.savez(path, x=digits[0][:150], y=digits[1][:150])
+    return path
+
+
+@pytest.fixture
+def memory(tmp_path, npz, logcl):
+    path = tmp_path / "m.logcl"
+    assert logcl("absorb", path, npz, "--unit", 32, *QUICK).code == 0
+    return path
+
+
+def test_a_folder_of_images_from_absorb_to_predict(tmp_path, folder, logcl):
+    path = tmp_path / "pets.logcl"
+    ran = logcl(
+        "absorb", path, folder, "--image-shape", "1x8x8", "--unit", 16, "--set", "generator.min_steps=200"
+    )
+    assert ran.code == 0, ran.err
+    assert "absorbed 60 samples" in ran.out
+    assert "new memory" in ran.err
+    assert Memory.open(path).classes == tuple(f"digit {d}" for d in range(10))
+    assert logcl("verify", path).code == 0
+
+    missing = logcl("predict", path, folder / "digit 3" / "3.png")
+    assert missing.code == 8
+    assert f"logcl train {path}" in missing.err
+    trained = logcl("train", path, "--set", "classifier.epochs=60")
+    assert trained.code == 0
+    assert "10 classes on 60 replayed samples" in trained.out
+    files = sorted((folder / "digit 3").iterdir())
+    ran = logcl("predict", path, *files)
+    labels = [line.split("\t")[1] for line in ran.out.splitlines()]
+    assert labels.count("digit 3") > len(files) / 2
+    answers = json.loads(logcl("predict", path, files[0], "--json").out)
+    assert set(answers[0]) == {"image", "label", "probability"}
+
+
+def test_a_second_task_grows_the_memory_and_the_classifier_is_then_old(tmp_path, folder, memory, npz, logcl):
+    assert logcl("train", memory).code == 0
+    ran = logcl("absorb", memory, npz, "--json")
+    report = json.loads(ran.out)
+    assert report["samples"] == 300
+    assert report["tasks"][0]["absorbed"] == 150
+    assert ran.err == ""  # quiet when it is no terminal
+    ran = logcl("predict", memory, npz)
+    assert len(ran.out.splitlines()) == 150
+    assert "has grown from 150 to 300 samples" in ran.err
+
+
+def test_folders_of_folders_are_tasks(tmp_path, folder, logcl):
+    week = tmp_path / "week"
+    week.mkdir()
+    folder.rename(week / "task1")
+    (week / "task10" / "new class").mkdir(parents=True)
+    Image.new("RGB", (50, 40), "red").save(week / "task10" / "new class" / "a.jpg")
+    path = tmp_path / "w.logcl"
+    report = json.loads(logcl("absorb", path, week, "--unit", 16, *QUICK, "--json").out)
+    assert [task["absorbed"] for task in report["tasks"]] == [60, 1]
+    assert Memory.open(path).settings.image_shape == (3, 32, 32)
+    again = json.loads(logcl("absorb", path, week, "--from-task", 2, "--json").out)
+    assert again["samples"] == 62
+    nothing = logcl("absorb", path, week, "--from-task", 3)
+    assert nothing.code == 2
+    assert "has no task 3" in nothing.err
+
+
+def test_a_named_data_set(tmp_path, logcl):
+    path = tmp_path / "d.logcl"
+    ran = logcl("absorb", path, "digits", "--unit", 256, *QUICK)
+    assert ran.code == 0
+    assert len(ran.out.splitlines()) == 5
+    assert Memory.open(path).n == 1438
+
+
+def test_plan_says_what_absorb_then_does(memory, npz, logcl):
+    plan = json.loads(logcl("plan", memory, "--incoming", 150, "--json").out)
+    done = json.loads(logcl("absorb", memory, npz, "--json").out)["tasks"][0]
+    assert [slot["level"] for slot in plan["train"]] == done["levels_trained"]
+    assert plan["samples_trained"] == done["samples_trained"]
+    assert plan["buffer"] == done["buffer"]
+    text = logcl("plan", memory, "--incoming", 1).out
+    assert "stays" in text
+    assert "0 samples go through training" in text
+
+
+def test_inspect(memory, logcl):
+    about = json.loads(logcl("inspect", memory, "--json").out)
+    assert about["samples"] == 150
+    assert [level["level"] for level in about["levels"]] == [2]
+    assert about["buffer"] == 150 - 128
+    assert about["raw_bytes"] == 150 * 64
+    assert about["memory_bytes"] == memory.stat().st_size
+    assert about["levels"][0]["runs"][0]["generation"] == 0
+    text = logcl("inspect", memory).out
+    assert "4 units of 32 samples = 100 in binary" in text
+    assert "not trained yet" in text
+    logcl("train", memory)
+    about = json.loads(logcl("inspect", memory, "--json").out)
+    assert about["classifier"]["state"] == "up to date"
+    assert about["memory_bytes"] < memory.stat().st_size
+
+
+def test_export_npz_and_png_hold_the_same_samples(tmp_path, memory, digits, logcl):
+    assert logcl("export", memory, tmp_path / "out").code == 0
+    with np.load(tmp_path / "out.npz") as file:
+        x, y = file["x"], file["y"]
+    assert x.shape == (150, 1, 8, 8)
+    assert y.tolist() == digits[1][:150].tolist()
+    assert np.array_equal(x[128:], digits[0][128:150])  # the buffer is raw
+    assert logcl("export", memory, tmp_path / "tree", "--format", "png").code == 0
+    files = sorted((tmp_path / "tree").rglob("*.png"), key=lambda path: path.stem)
+    assert [path.parent.name for path in files] == y.astype(str).tolist()
+    assert np.array_equal(np.stack([np.asarray(Image.open(path)) for path in files]), x[:, 0])
+    again = logcl("export", memory, tmp_path / "tree", "--format", "png")
+    assert again.code == 7
+    assert "tree exists" in again.err
+
+
+def test_class_names_cannot_lead_out_of_the_export(tmp_path, digits, logcl, quick):
+    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), settings=quick)
+    names = ["../../evil", "/etc/passwd", "a/b", "a\\b", "..", "", "A/B", "con\x00", "x" * 300]
+    memory.absorb(digits[0][:9], names)
+    assert logcl("export", tmp_path / "m.logcl", tmp_path / "deep" / "er", "--format", "png").code == 7
+    (tmp_path / "deep").mkdir()
+    assert logcl("export", tmp_path / "m.logcl", tmp_path / "deep" / "er", "--format", "png").code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "m.logcl"]
+    written = list((tmp_path / "deep").rglob("*.png"))
+    assert len(written) == 9
+    assert all(path.parent.parent == tmp_path / "deep" / "er" for path in written)
+
+
+def test_verify_tells_damage_from_a_stranger(tmp_path, memory, logcl):
+    good = logcl("verify", memory)
+    assert good.code == 0
+    assert "all well; 150 samples" in good.out
+    content = bytearray(memory.read_bytes())
+    content[len(content) // 2] ^= 1
+    memory.write_bytes(content)
+    bad = logcl("verify", memory, "--json")
+    assert bad.code == 1
+    assert json.loads(bad.out)["problems"]
+    assert logcl("inspect", memory).code == 5
+    (tmp_path / "text").write_text("text" * 1000)
+    assert logcl("verify", tmp_path / "text").code == 4
+    assert logcl("verify", tmp_path / "absent").code == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (
+            ["absorb", "{memory}", "{tmp}/absent"],
+            3,
+            "does not exist, and is none of the named data sets: digits",
+        ),
+        (["absorb", "{memory}", "{tmp}/empty"], 3, "is empty"),
+        (["absorb", "{memory}", "{tmp}/text.txt"], 3, "neither a folder of class-named folders nor an .npz"),
+        (["absorb", "{memory}", "{tmp}/bad.npz"], 2, "must hold x and y"),
+        (["absorb", "{memory}", "{tmp}/nan.npz"], 2, "NaN or infinite"),
+        (["absorb", "{memory}", "{tmp}/large.npz"], 2, "this memory takes (n, 1, 8, 8)"),
+        (["absorb", "{memory}", "{tmp}/broken"], 3, "broken/a/1.png: is damaged or truncated"),
+        (["absorb", "{memory}", "{npz}", "--image-shape", "3x32x32"], 2, "holds images of shape (1, 8, 8)"),
+        (["absorb", "{memory}", "{npz}", "--image-shape", "8x8"], 2, "is not CHANNELSxHEIGHTxWIDTH"),
+        (["absorb", "{memory}", "{npz}", "--set", "unit"], 2, "--set unit has no value"),
+        (["absorb", "{tmp}/no/m.logcl", "{npz}"], 7, "does not exist; create it first"),
+        (["absorb", "{tmp}/text.txt", "{npz}"], 4, "is not a LogCL memory"),
+        (["plan", "{memory}", "--incoming", "0"], 2, "incoming"),
+        (["plan", "{tmp}/absent", "--incoming", "5"], 2, "does not exist"),
+        (["train", "{memory}", "--set", "classifier.epochs=no"], 2, "classifier.epochs"),
+        (["predict", "{memory}", "{tmp}/absent.png"], 8, "has no trained classifier"),
+        (["inspect", "{tmp}/empty"], 4, "is a folder"),
+        (["run", "nowhere"], 3, "no stream called 'nowhere'"),
+        (["run", "digits", "--method", "magic"], 2, "no method 'magic'"),
+        (["run", "digits", "--preset", "magic"], 2, "no preset 'magic'"),
+        (["run", "digits", "--tasks", "0"], 2, "tasks"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_changes_nothing(
+    tmp_path, memory, npz, digits, logcl, monkeypatch, arguments, code, sentence
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.txt").write_text("hello")
+    (tmp_path / "broken" / "a").mkdir(parents=True)
+    Image.fromarray(digits[0][0, 0]).save(tmp_path / "broken" / "a" / "0.png")
+    whole = (tmp_path / "broken" / "a" / "0.png").read_bytes()
+    (tmp_path / "broken" / "a" / "1.png").write_bytes(whole[:-30])
+    np.savez(tmp_path / "bad.npz", images=np.zeros(3))
+    np.savez(tmp_path / "nan.npz", x=np.full((2, 8, 8), np.nan), y=[0, 1])
+    np.savez(tmp_path / "large.npz", x=np.zeros((2, 9, 9), np.uint8), y=[0, 1])
+    before = memory.read_bytes()
+    ran = logcl(*(str(a).format(memory=memory, tmp=tmp_path, npz=npz) for a in arguments))
+    assert ran.code == code, ran
+    assert sentence in " ".join(ran.err.split()).replace("│ ", ""), ran.err
+    assert "Traceback" not in ran.err
+    assert memory.read_bytes() == before
+
+
+def test_skip_bad_goes_on_and_says_what_it_left_out(tmp_path, digits, logcl):
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for row in range(4):
+            Image.fromarray(digits[0][row, 0]).save(tmp_path / "data" / name / f"{row}.png")
+    (tmp_path / "data" / "a" / "2.png").write_bytes(b"rubbish")
+    (tmp_path / "data" / "b" / "9.jpg").write_bytes(b"")
+    path = tmp_path / "m.logcl"
+    refused = logcl("absorb", path, tmp_path / "data", *QUICK)
+    assert refused.code == 3
+    assert "2.png" in refused.err
+    assert "--skip-bad" in refused.err
+    assert not path.exists()
+    ran = logcl("absorb", path, tmp_path / "data", "--skip-bad", "--json", *QUICK)
+    assert ran.code == 0
+    assert json.loads(ran.out)["samples"] == 7
+    assert [entry["file"][-5:] for entry in json.loads(ran.out)["tasks"][0]["skipped"]] == ["2.png", "9.jpg"]
+    assert "skipped" in ran.err
+
+
+def test_a_newer_format_is_refused(memory, logcl):
+    import sqlite3
+
+    database = sqlite3.connect(memory)
+    database.execute("PRAGMA user_version = 7")
+    database.close()
+    for command in (["inspect"], ["verify"], ["plan", "--incoming", "3"], ["train"]):
+        ran = logcl(command[0], memory, *command[1:])
+        assert ran.code == 4
+        assert "upgrade LogCL" in ran.err
+
+
+def test_help_and_usage(logcl):
+    ran = logcl("--help")
+    assert ran.code == 0
+    for command in ("absorb", "plan", "train", "predict", "inspect", "verify", "export", "run", "data"):
+        assert command in ran.out
+        assert logcl(command, "--help").code == 0
+    assert logcl("absorb").code == 2
+    assert logcl("frobnicate").code == 2

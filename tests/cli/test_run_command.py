@@ -1,0 +1,93 @@
+"""`logcl run` on the digits and on anybody's images."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from logcl import Memory
+
+QUICK = [
+    "--set", "generator.min_steps=0", "--set", "generator.epochs=2",
+    "--set", "classifier.min_steps=0", "--set", "classifier.epochs=2",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOGCL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_three_methods_side_by_side(tmp_path, logcl):
+    ran = logcl("run", "digits", "--method", "logcl,finetune,joint", "--seeds", 2, "--out", "r", *QUICK)
+    assert ran.code == 0, ran.err
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert [line[0] for line in lines[2:5]] == ["logcl", "finetune", "joint"]
+    assert "seeds 0 to 1, mean ± standard error" in ran.out
+    assert "r/logcl-seed0/memory.logcl" in ran.out
+    results = sorted(path.parent.name for path in (tmp_path / "r").glob("*/result.json"))
+    assert results == sorted(f"{m}-seed{s}" for m in ("logcl", "finetune", "joint") for s in (0, 1))
+    assert Memory.open("r/logcl-seed1/memory.logcl").verify() == []
+
+
+def test_an_earlier_run_is_not_replaced_unasked(tmp_path, logcl):
+    arguments = ["run", "digits", "--tasks", 2, "--evaluate", "final", "--out", "r", *QUICK]
+    first = json.loads(logcl(*arguments, "--json").out)
+    assert first["final_accuracy"] > 0.1
+    assert first["folder"] == "r"
+    digest = Memory.open("r/memory.logcl").digest
+    refused = logcl(*arguments)
+    assert refused.code == 7
+    assert "--overwrite" in refused.err
+    assert Memory.open("r/memory.logcl").digest == digest
+    again = json.loads(logcl(*arguments, "--overwrite", "--json").out)
+    assert again["final_accuracy"] == first["final_accuracy"]
+    assert Memory.open("r/memory.logcl").digest == digest  # the same seed gives the same memory
+
+
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [("L", (9, 12)), ("RGB", (16, 16)), ("RGBA", (20, 31)), ("P", (8, 8)), ("I;16", (33, 10))],
+)
+def test_own_images_of_every_mode_and_size(tmp_path, logcl, mode, size):
+    draw = np.random.default_rng(0)
+    for name in ("cat", "dog", "eel"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(10):
+            pixels = draw.integers(0, 256, (size[1], size[0]), dtype=np.uint8)
+            image = Image.fromarray(pixels)
+            if mode == "I;16":
+                image = Image.fromarray(pixels.astype(np.uint16) << 8)
+            elif mode != "L":
+                image = image.convert("RGB").convert(mode)
+            image.save(tmp_path / "pets" / name / f"{number}.png")
+    ran = logcl("run", "pets", "--tasks", 3, "--set", "unit=4", "--json", *QUICK)
+    assert ran.code == 0, ran.err
+    result = json.loads(ran.out)
+    channels = 1 if mode in ("L", "I;16") else 3  # the palette has colours
+    assert result["settings"]["image_shape"][1:] == [size[1], size[0]]
+    assert result["settings"]["image_shape"][0] == channels
+    assert result["classes"] == ["cat", "dog", "eel"]
+    assert [task["samples"] for task in result["tasks"]] == [8, 8, 8]
+    assert logcl("verify", f"{result['folder']}/memory.logcl").code == 0
+
+
+@pytest.mark.parametrize("shape", [(9, 9), (8, 11), (3, 10, 10), (12, 12, 3), (1, 16, 8)])
+def test_own_arrays_of_every_layout(tmp_path, logcl, shape):
+    draw = np.random.default_rng(0)
+    np.savez("my.npz", x_train=draw.random((60, *shape)), y_train=np.arange(60) % 7 * 10,
+             x_test=draw.random((14, *shape)), y_test=np.arange(14) % 7 * 10)  # fmt: skip
+    ran = logcl("run", "my.npz", "--tasks", 5, "--set", "unit=8", "--json", *QUICK)
+    assert ran.code == 0, ran.err
+    result = json.loads(ran.out)
+    assert len(result["tasks"]) == 5
+    assert result["classes"] == ["0", "10", "20", "30", "40", "50", "60"]
+    assert result["raw_bytes"] == 60 * np.prod(shape)
+
+
+def test_more_tasks_than_classes(tmp_path, logcl, digits):
+    np.savez("few.npz", x=digits[0][:40], y=digits[1][:40] % 2)
+    result = json.loads(logcl("run", "few.npz", "--tasks", 32, "--set", "unit=4", "--json", *QUICK).out)
+    assert [task["samples"] for task in result["tasks"]] == [1] * 32
