@@ -139,11 +139,12 @@ def train_network(
     if network is None:
         with seeded(generator):
             network = networks.classifier(spec).to(device)
-    trained = network.requires_grad_(True)
+    # Convolutions on a CPU are a quarter faster with the channels last in memory.
+    trained: nn.Module = network.requires_grad_(True).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def loss(rows: Tensor) -> Tensor:
         pixels, labels = fetch(rows)
-        image = to_unit(pixels.to(device))
+        image = to_unit(pixels.to(device)).contiguous(memory_format=torch.channels_last)
         if settings.noise:
             image = image + settings.noise * torch.randn_like(image)
         return nn.functional.cross_entropy(trained(image), labels.to(device))

@@ -118,7 +118,7 @@ def preset(name: str, image_shape: ImageShape) -> Settings:
     else:
         raise BadSettings(f"there is no preset {name!r}; choose one of: fast, paper-cpu")
     classifier = ClassifierSettings(
-        epochs=10, min_steps=300, learning_rate=3e-3, width=16 if channels == 1 else 32
+        epochs=10, min_steps=120, learning_rate=5e-3, width=16 if channels == 1 else 32
     )  # fmt: skip
     return parse(
         {
@@ -137,7 +137,7 @@ def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
     if image_shape[0] == 1 and values <= 2048:
         return GeneratorSettings(
             network="mlp", bits=bits, width=max(64, values // 2),
-            epochs=30, min_steps=800, learning_rate=5e-3,
+            epochs=30, min_steps=400, learning_rate=5e-3,
         )  # fmt: skip
     return GeneratorSettings(
         network="conv", bits=bits, width=48, epochs=10, min_steps=600, learning_rate=3e-3, batch_size=64
