@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from logcl import Memory, experiment
-from logcl.experiment import Result, TaskRecord
+from logcl.experiment import Result
 from logcl.settings import override, preset
 from logcl.streams import open_stream
 
@@ -51,6 +51,8 @@ def test_a_run_leaves_a_result_and_a_memory(stream, settings, tmp_path):
     assert result.raw_bytes == stream.samples * 64
     assert [task.samples for task in result.tasks] == [len(rows) for rows in stream.members]
 
+    assert result.tasks[0].replayed == 0
+    assert result.tasks[2].trained > result.tasks[2].replayed > 0
     matrix = np.array(result.accuracy_matrix)
     assert matrix.shape == (3, 3)
     sizes = [np.isin(stream.test_y, classes).sum() for classes in stream.task_classes]
@@ -68,21 +70,17 @@ def test_a_run_leaves_a_result_and_a_memory(stream, settings, tmp_path):
 
 def test_examined_only_at_the_end(stream, settings, tmp_path):
     result = experiment.run(stream, "finetune", settings, tmp_path, evaluate="final")
-    assert [task.accuracy is None for task in result.tasks] == [True, True, False]
+    assert [row is None for row in result.accuracy_matrix] == [True, True, False]
     assert result.forgetting is None
     assert result.reconstruction == ()
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
 def test_forgetting_by_hand():
-    def record(*accuracy):
-        return TaskRecord(samples=1, retrained=0, memory_bytes=0, accuracy=accuracy)
-
-    records = [record(0.9, 0.0, 0.0), record(0.8, 0.7, 0.0), record(0.5, 0.6, 1.0)]
-    assert np.isclose(experiment._forgetting(records), ((0.9 - 0.5) + (0.7 - 0.6)) / 2)
-    assert experiment._forgetting(records[:1]) is None
-    without_tests = [record(None, 0.0), record(None, 0.7)]
-    assert experiment._forgetting(without_tests) is None
+    matrix = [(0.9, 0.0, 0.0), (0.8, 0.7, 0.0), (0.5, 0.6, 1.0)]
+    assert np.isclose(experiment._forgetting(matrix), ((0.9 - 0.5) + (0.7 - 0.6)) / 2)
+    assert experiment._forgetting(matrix[:1]) is None
+    assert experiment._forgetting([(None, 0.0), (None, 0.7)]) is None
 
 
 def test_the_same_seed_gives_the_same_accuracy_and_memory(stream, settings, tmp_path):

@@ -295,6 +295,26 @@ def test_damage_is_found_before_it_is_replayed(tmp_path, digits, quick):
         fresh.absorb(digits[0][:1], digits[1][:1])
 
 
+def test_more_samples_than_index_codes(tmp_path, digits, quick):
+    changes = {"generator.codes": "index", "generator.bits": 5}
+    memory = make(tmp_path / "m.logcl", quick, settings=changes)
+    memory.absorb(digits[0][:31], digits[1][:31])
+    before = memory.digest
+    with pytest.raises(BadSettings, match=r"samples need codes of more than generator\.bits = 5"):
+        memory.absorb(digits[0][:9], digits[1][:9])
+    assert memory.digest == before
+
+
+def test_many_tiny_tasks_are_cheap(tmp_path, digits, quick):
+    """A hundred one-sample tasks leave few parts behind and never rewrite what they do not touch."""
+    memory = make(tmp_path / "m.logcl", quick, unit=64)
+    for row in range(100):
+        memory.absorb(digits[0][row : row + 1], digits[1][row : row + 1])
+    assert memory.verify() == []
+    assert set(memory.file.header().parts) == {"level-0", "buffer-65", "buffer-97"}
+    assert np.array_equal(memory.snapshot().buffer.x, digits[0][64:100])
+
+
 def test_opening_what_is_not_a_memory(tmp_path):
     (tmp_path / "notes.txt").write_text("hello" * 100)
     with pytest.raises(NotAMemory, match=r"notes\.txt is not a LogCL memory"):

@@ -212,6 +212,14 @@ def test_any_flipped_bit_is_noticed_or_harmless(file, data):
         file.path.write_bytes(sound)
 
 
+def test_a_truncated_file_is_noticed(file):
+    sound = file.path.read_bytes()
+    for size in range(0, len(sound), 311):
+        file.path.write_bytes(sound[:size])
+        with pytest.raises((Damaged, NotAMemory)):
+            file.snapshot()
+
+
 def test_a_part_that_was_swapped_removed_or_added_is_found(file):
     def edit(sql, *values):
         with sqlite3.connect(file.path) as database:

@@ -13,6 +13,7 @@ COLOURS = ("#7fb3d5", "#58a383", "#d9a441", "#c8663c", "#8e5ea2")
 
 
 def rows() -> str:
+    """One line of levels a task."""
     parts, before = [], 0
     for number, size in enumerate(TASKS):
         n = before + size
@@ -37,6 +38,7 @@ def rows() -> str:
 
 
 def main() -> None:
+    """Write the figure beside this script."""
     n = sum(TASKS)
     width, height = LEFT + n * CELL + 8, TOP + len(TASKS) * ROW + 8
     indices = "".join(
@@ -44,9 +46,9 @@ def main() -> None:
         for i in range(1, n + 1)
     )
     svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'role="img" aria-label="Levels that hold the samples after each of six tasks; only the lower levels are '
-        'retrained">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-label="Levels that hold the samples after each of six tasks; '
+        'only the lower levels are retrained">'
         "<style>text{font:14px system-ui,sans-serif;fill:#888}.code{font-family:ui-monospace,monospace}"
         ".small{font-size:12px}.on{fill:#fff;font-weight:600}</style>"
         f'<text x="8" y="22">sample index → level. Solid: trained by this task. Pale: not touched.</text>'

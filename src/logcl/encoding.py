@@ -42,14 +42,10 @@ def learned(
     description: str,
 ) -> Encoding:
     """Train encoder and decoder together through the sign; x (n, C, H, W)."""
-    device = choose_device()
-    with seeded(generator):
-        encoder = networks.encoder(spec, centred=True).to(device)
-        decoder = networks.decoder(spec).to(device)
-    images = torch.from_numpy(x).to(device)
+    encoder, decoder, images = _start(x, spec, generator, centred=True)
 
     def loss(rows: Tensor) -> Tensor:
-        image = to_unit(images[rows.to(device)])
+        image = to_unit(images[rows.to(images.device)])
         return nn.functional.mse_loss(decoder(binarise(encoder(image))), image)
 
     both = nn.ModuleList([encoder, decoder])
@@ -74,11 +70,7 @@ def assigned(
     `groups` are the lengths of consecutive stretches that keep to themselves: an image gets a code of its
     own stretch, so that what is known of a stretch (its history) stays true of its codes.
     """
-    device = choose_device()
-    with seeded(generator):
-        encoder = networks.encoder(spec, centred=False).to(device)
-        decoder = networks.decoder(spec).to(device)
-    images = torch.from_numpy(x).to(device)
+    encoder, decoder, images = _start(x, spec, generator, centred=False)
     targets = codes.signs(bits)
 
     order = np.arange(len(x))
@@ -92,15 +84,26 @@ def assigned(
             order[first + match(embeddings[stretch], targets[stretch])] = np.arange(first, first + count)
             first += count
 
-    inputs = torch.from_numpy(targets).to(device)
-    ordered = torch.from_numpy(order).to(device)
+    inputs = torch.from_numpy(targets).to(images.device)
+    ordered = torch.from_numpy(order).to(images.device)
 
     def loss(rows: Tensor) -> Tensor:
-        rows = rows.to(device)
+        rows = rows.to(images.device)
         return nn.functional.mse_loss(decoder(inputs[rows]), to_unit(images[ordered[rows]]))
 
     fit(decoder, loss, len(x), settings, generator=generator, progress=progress, description=description)
     return Encoding(decoder, bits, order)
+
+
+def _start(
+    x: NDArray[np.uint8], spec: networks.AutoencoderSpec, generator: torch.Generator, *, centred: bool
+) -> tuple[nn.Module, nn.Module, Tensor]:
+    """An encoder and a decoder with fresh weights, and the images, all on the device."""
+    device = choose_device()
+    with seeded(generator):
+        encoder = networks.encoder(spec, centred=centred)
+        decoder = networks.decoder(spec)
+    return encoder.to(device), decoder.to(device), torch.from_numpy(x).to(device)
 
 
 def warm_up_recipe(settings: GeneratorSettings) -> Recipe:

@@ -26,6 +26,7 @@ from logcl.settings import Frozen, Settings
 from logcl.streams import Stream
 
 Evaluate = Literal["every", "final"]
+Row = tuple[float | None, ...] | None
 
 
 class GenerationError(Frozen):
@@ -43,11 +44,11 @@ class TaskRecord(Frozen):
 
     samples: int
     """Samples of this task."""
-    retrained: int
+    trained: int
     """Samples that went through a local fit because of it, new ones included (LogCL only)."""
+    replayed: int
+    """How many of those were replayed from retired levels (LogCL only)."""
     memory_bytes: int
-    accuracy: tuple[float | None, ...] | None
-    """On the test samples of each task's classes; None for a task without any. None: not examined."""
 
 
 class Result(Frozen):
@@ -61,6 +62,10 @@ class Result(Frozen):
     classes: tuple[str, ...]
     task_classes: tuple[tuple[int, ...], ...]
     tasks: tuple[TaskRecord, ...]
+    accuracy_matrix: tuple[Row, ...]
+    """Row t: after task t, accuracy on the test samples of each task's classes (None for a task without any).
+
+    A row is None where the method was not examined."""
     final_accuracy: float
     """On the whole test set, after the last task."""
     forgetting: float | None
@@ -76,11 +81,6 @@ class Result(Frozen):
     versions: dict[str, str]
     hardware: dict[str, str | int]
     finished: str
-
-    @property
-    def accuracy_matrix(self) -> list[list[float | None]]:
-        """Row t: accuracy on each task after task t; only the rows that were examined."""
-        return [list(task.accuracy) for task in self.tasks if task.accuracy is not None]
 
 
 def run(
@@ -101,25 +101,21 @@ def run(
         raise CannotWrite(f"the run folder {folder} cannot be made ({error.strerror})") from error
     method = methods.create(method_name, Problem(settings, stream.classes, folder, progress, clock))
     records: list[TaskRecord] = []
+    matrix: list[Row] = []
     predicted = np.empty(0, dtype=np.int64)
     seen = 0
     with progress.track(f"{stream.name}, {method_name}, seed {settings.seed}", len(stream)) as advance:
         for number, task in enumerate(stream, start=1):
             with clock("learn"):
                 method.learn(task)
-            accuracy = None
+            row: Row = None
             if evaluate == "every" or number == len(stream):
                 with clock("predict"):
                     predicted = method.predict(stream.test_x)
-                accuracy = _accuracy_by_task(stream, predicted)
-            plan = allocation.plan(seen, seen + len(task), settings.unit)
+                row = _accuracy_by_task(stream, predicted)
+            matrix.append(row)
+            records.append(_record(len(task), seen, settings.unit, method.nbytes(), method_name))
             seen += len(task)
-            retrained = sum(slot.samples for slot in plan.train) if method_name == "logcl" else 0
-            records.append(
-                TaskRecord(
-                    samples=len(task), retrained=retrained, memory_bytes=method.nbytes(), accuracy=accuracy
-                )
-            )
             advance()
 
     errors = _reconstruction(stream, method) if isinstance(method, Replays) else ()
@@ -132,8 +128,9 @@ def run(
         classes=stream.classes,
         task_classes=stream.task_classes,
         tasks=tuple(records),
+        accuracy_matrix=tuple(matrix),
         final_accuracy=float((predicted == stream.test_y).mean()),
-        forgetting=_forgetting(records) if evaluate == "every" else None,
+        forgetting=_forgetting(matrix) if evaluate == "every" else None,
         memory_bytes=method.nbytes(),
         raw_bytes=seen * int(np.prod(stream.image_shape)),
         seconds=_exclusive(clock),
@@ -165,11 +162,21 @@ def _accuracy_by_task(stream: Stream, predicted: NDArray[np.int64]) -> tuple[flo
     return tuple(float(right[mine].mean()) if mine.any() else None for mine in of_task)
 
 
-def _forgetting(records: list[TaskRecord]) -> float | None:
+def _record(samples: int, seen: int, unit: int, memory_bytes: int, method_name: str) -> TaskRecord:
+    plan = allocation.plan(seen, seen + samples, unit)
+    ours = method_name == "logcl"
+    return TaskRecord(
+        samples=samples,
+        trained=sum(slot.samples for slot in plan.train) if ours else 0,
+        replayed=sum(slot.samples for slot in plan.retire) if ours else 0,
+        memory_bytes=memory_bytes,
+    )
+
+
+def _forgetting(matrix: list[Row]) -> float | None:
     """Chaudhry et al. 2018, from the accuracy after the task itself on; None for a single task."""
-    matrix = [record.accuracy for record in records]
     losses = []
-    for task in range(len(records) - 1):
+    for task in range(len(matrix) - 1):
         history = [row[task] for row in matrix[task:] if row is not None]
         if None not in history:
             values = np.array(history, dtype=np.float64)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from logcl import blobs, codes, encoding, networks
 from logcl.allocation import Slot
-from logcl.errors import Damaged
+from logcl.errors import BadSettings, Damaged
 from logcl.progress import Progress, Silent
 from logcl.samples import Run, Samples, encoded
 from logcl.settings import Frozen, GeneratorSettings, Recipe, Settings
@@ -84,6 +84,10 @@ class LocalModel:
         if options.codes == "stored":
             result = encoding.learned(samples.x, spec, options, **common)
         else:
+            if slot.stop >> options.bits:
+                raise BadSettings(
+                    f"{slot.stop} samples need codes of more than generator.bits = {options.bits} bits"
+                )
             bits = codes.index_codes(np.arange(slot.start, slot.stop + 1), options.bits)
             groups = [run.count for run in samples.runs]
             result = encoding.assigned(samples.x, bits, groups, spec, options, **common)

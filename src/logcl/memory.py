@@ -26,7 +26,7 @@ from logcl.local_model import LocalModel, fit_steps
 from logcl.progress import Counted, Progress, Silent
 from logcl.settings import Frozen, ImageShape, Settings, override
 from logcl.settings import preset as preset_settings
-from logcl.snapshot import ReplayDataset, Snapshot
+from logcl.snapshot import ReplayDataset, Snapshot, inconsistency
 from logcl.storage import CLASSIFIER, Header, MemoryFile
 
 
@@ -203,8 +203,6 @@ class Memory:
                     problems.append(
                         f"level {level.slot.level} holds samples re-encoded more than {bound} times"
                     )
-                if max(level.about.classes) >= len(now.classes) or min(level.about.classes) < 0:
-                    problems.append(f"level {level.slot.level} has labels of classes that do not exist")
                 level.replay()
         except LogCLError as error:
             problems.append(str(error))
@@ -247,12 +245,8 @@ class Memory:
             chunks=tuple(start for start, _ in chunks),
             digest=header.digest,
         )
-        if (
-            now.n != fields.n
-            or tuple(level.slot for level in levels) != allocation.layout(fields.n, fields.settings.unit)
-            or any(level.about.decoder.image_shape != fields.settings.image_shape for level in levels)
-        ):
-            raise Damaged(f"{self.path}: its levels are not those of {fields.n} samples; run `logcl verify`")
+        if problem := inconsistency(now, fields.n):
+            raise Damaged(f"{self.path}: {problem}; `logcl verify` says what is intact")
         return header, now
 
     def _fields(self, header: Header) -> Fields:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from logcl.allocation import layout
 from logcl.encoding import to_unit
 from logcl.inputs import Label
 from logcl.local_model import LocalModel
@@ -91,6 +92,19 @@ class Snapshot:
             drawn = torch.randint(1, self.n + 1, (batch_size,), generator=generator).numpy()
             x, y = self.fetch(drawn)
             yield to_unit(x), torch.from_numpy(values[y])
+
+
+def inconsistency(now: Snapshot, n: int) -> str | None:
+    """What contradicts R1 to R3 or the settings in a memory that claims n samples; None if nothing does."""
+    settings = now.settings
+    if now.n != n or tuple(level.slot for level in now.levels) != layout(n, settings.unit):
+        return f"its levels and buffer are not those of {n} samples"
+    if any(level.about.decoder.image_shape != settings.image_shape for level in now.levels):
+        return "a level holds images of another shape"
+    used = [number for level in now.levels for number in level.about.classes] + now.buffer.y.tolist()
+    if used and not 0 <= min(used) <= max(used) < len(now.classes):
+        return "it has labels of classes that do not exist"
+    return None
 
 
 class ReplayDataset(Dataset[tuple[Tensor, int]]):

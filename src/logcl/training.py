@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from logcl.errors import LogCLError
+from logcl.errors import BadSettings, LogCLError
 from logcl.progress import Progress, Silent
 from logcl.settings import Recipe
 
@@ -135,10 +136,20 @@ def generator_for(*key: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state[0]) << 31 ^ int(state[1]))
 
 
-def choose_device(name: str = "auto") -> torch.device:
-    """`auto`: cuda, else mps, else cpu. Float32 everywhere on a CPU."""
-    if name != "auto":
-        return torch.device(name)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+def choose_device() -> torch.device:
+    """Where networks live: LOGCL_DEVICE (cpu, cuda, cuda:1, mps), else the fastest that is there.
+
+    Not a setting of the memory: the same file is used on machines with and without an accelerator.
+    """
+    name = os.environ.get("LOGCL_DEVICE", "auto")
+    if name == "auto":
+        accelerators = (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available()))
+        name = next((name for name, present in accelerators if present), "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadSettings(
+            f"the device {name!r} cannot be used here; set LOGCL_DEVICE to cpu or auto"
+        ) from error
+    return device

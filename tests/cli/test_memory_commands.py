@@ -262,7 +262,19 @@ def test_a_newer_format_is_refused(memory, logcl):
         assert "upgrade LogCL" in ran.err
 
 
+def test_a_device_that_is_not_there(memory, npz, logcl, monkeypatch):
+    monkeypatch.setenv("LOGCL_DEVICE", "auto")  # restored afterwards, whatever --device does to it
+    before = memory.read_bytes()
+    for device in ("cuda:77", "abacus"):
+        ran = logcl("--device", device, "absorb", memory, npz)
+        assert ran.code == 2
+        assert f"the device '{device}' cannot be used here" in ran.err
+    assert memory.read_bytes() == before
+    assert logcl("--device", "cpu", "absorb", memory, npz).code == 0
+
+
 def test_help_and_usage(logcl):
+    assert logcl("--version").out.startswith("logcl 0.")
     ran = logcl("--help")
     assert ran.code == 0
     for command in ("absorb", "plan", "train", "predict", "inspect", "verify", "export", "run", "data"):

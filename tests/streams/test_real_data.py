@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 
 import numpy as np
 import pytest
@@ -68,11 +67,11 @@ def test_known_pixels_and_labels(real_data, name):
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_every_sample_arrives_once_and_the_second_start_is_fast(real_data, name):
+def test_every_sample_arrives_once_from_memory_maps(real_data, name):
     open_stream(name)
-    start = time.perf_counter()
     stream = open_stream(name)
-    assert time.perf_counter() - start < 1
+    if name != "omniglot-100":  # a small selection of the same maps
+        assert isinstance(stream.source_x.base, np.memmap)  # the second start decodes nothing
     assert np.array_equal(np.sort(np.concatenate(stream.members)), np.arange(len(stream.source_y)))
     first = next(iter(stream))
     assert (first.x.dtype, first.y.dtype) == (np.uint8, np.int64)

@@ -6,12 +6,16 @@ Exit codes: 0 done, 1 `verify` found a problem, 2 bad input or settings, 3 bad d
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
 from logcl.cli import data, learning, looking, run
 from logcl.errors import LogCLError
+from logcl.storage import FORMAT
 
 app = typer.Typer(
     help="A memory that never loses a sample, and a classifier that can be retrained from it at any time.",
@@ -33,6 +37,26 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(data.app, name="data", help="List, fetch and check the named data sets.")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"logcl {version('logcl')}, memory format {FORMAT}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, mps or auto; also LOGCL_DEVICE.")
+    ] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Options of all commands."""
+    if device is not None:
+        os.environ["LOGCL_DEVICE"] = device
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +28,7 @@ def _console(*, stderr: bool) -> Console:
 out = _console(stderr=False)
 err = _console(stderr=True)
 
+MemoryArgument = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory file, e.g. pets.logcl.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
 SetOption = Annotated[
     list[str] | None,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from logcl.classifier import Classifier
 from logcl.cli.console import (
     JsonOption,
+    MemoryArgument,
     SetOption,
     err,
     human_bytes,
@@ -30,9 +31,7 @@ from logcl.progress import Progress
 from logcl.settings import ImageShape, override
 from logcl.streams import CATALOG, open_stream, read_npz
 from logcl.streams.folder import task_folders
-from logcl.streams.images import read_folder, read_image
-
-MemoryArgument = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory file, e.g. pets.logcl.")]
+from logcl.streams.images import list_all_images, read_folder, read_image
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ def train(
 
 def predict(
     path: MemoryArgument,
-    images: Annotated[list[Path], typer.Argument(help="Image files, or one .npz file with x.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files, folders of images, .npz files with x.")],
     as_json: JsonOption = False,
 ) -> None:
     """Classify images with the global model."""
@@ -185,9 +184,10 @@ def predict(
             x, _ = read_npz(image)
             arrays.append(x)
             names += [f"{image}[{row}]" for row in range(len(x))]
-        else:
-            arrays.append(read_image(image, classifier.image_shape)[None])
-            names.append(str(image))
+            continue
+        for file in list_all_images(image) if image.is_dir() else [image]:
+            arrays.append(read_image(file, classifier.image_shape)[None])
+            names.append(str(file))
     probabilities = np.concatenate([classifier.predict_proba(array) for array in arrays])
     rows = [
         {"image": name, "label": classifier.classes[int(row.argmax())], "probability": float(row.max())}

@@ -16,8 +16,7 @@ from PIL import Image
 
 from logcl.allocation import max_generation
 from logcl.classifier import Classifier
-from logcl.cli.console import JsonOption, human_bytes, job, out, print_json, table
-from logcl.cli.learning import MemoryArgument
+from logcl.cli.console import JsonOption, MemoryArgument, human_bytes, job, out, print_json, table
 from logcl.errors import BadInput, CannotWrite, LogCLError, NotTrained
 from logcl.memory import Memory
 from logcl.samples import Run

@@ -96,8 +96,8 @@ def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], 
         rows.append(
             [
                 name,
-                _mean([result.final_accuracy for result in mine]),
-                _mean(forgotten) if forgotten else "–",
+                mean_and_error([result.final_accuracy for result in mine]),
+                mean_and_error(forgotten) if forgotten else "–",
                 human_bytes(float(np.mean([result.memory_bytes for result in mine]))),
                 human_bytes(float(np.mean([result.raw_bytes for result in mine]))),
                 f"{np.mean([sum(result.seconds.values()) for result in mine]):.1f}",
@@ -123,7 +123,8 @@ def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], 
     )
 
 
-def _mean(values: list[float]) -> str:
+def mean_and_error(values: list[float]) -> str:
+    """0.991 ± 0.003: the mean, and its standard error where there are several values."""
     mean = f"{np.mean(values):.3f}"
     if len(values) < 2:
         return mean

@@ -100,6 +100,14 @@ def visible_folders(folder: Path) -> list[Path]:
     return sorted(folders, key=lambda p: natural_key(p.name))
 
 
+def list_all_images(folder: Path) -> list[Path]:
+    """Every image below a folder, however deep, in natural order of their paths."""
+    found = [path for path in folder.rglob("*") if is_image(path)]
+    if not found:
+        raise DataError(f"{folder}: holds no images.")
+    return sorted(found, key=lambda path: natural_key(str(path)))
+
+
 def list_images(folder: str | Path) -> dict[str, list[Path]]:
     """The images of a folder of class-named folders: {class name: its files}, both in order.
 

@@ -1,0 +1,111 @@
+"""What the README and the docs say is true: their code runs, their names exist."""
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """Every fenced block; openings and closings alternate, so that plain fences are not mixed up."""
+    pieces = re.split(r"^```(\w*)\n", (ROOT / document).read_text(), flags=re.MULTILINE)
+    openings = zip(pieces[1::4], pieces[2::4], strict=True)
+    return [code for name, code in openings if name == language]
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch, digits):
+    """A folder such as the README imagines: class-named folders of photos, and one more photo."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOGCL_CACHE", str(tmp_path / "cache"))
+    x, y = digits
+    for day, rows in (("monday", range(40)), ("tuesday", range(40, 80)), ("photos", range(60))):
+        for row in rows:
+            folder = tmp_path / day / f"pet {y[row]}"
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(x[row, 0]).convert("RGB").resize((40, 30)).save(folder / f"{row}.jpg")
+    Image.fromarray(x[0, 0]).resize((200, 100)).save("photo.jpg")
+    return tmp_path
+
+
+def test_the_readmes_python(workplace, digits):
+    (code,) = blocks("README.md", "python")
+    images = np.repeat(np.pad(digits[0][:80], ((0, 0), (0, 0), (12, 12), (12, 12))), 3, axis=1)
+    names: dict = {"images": images, "labels": digits[1][:80]}
+    exec(code, names)
+    assert names["memory"].n == 80
+    assert (names["classifier"].predict(images) == names["labels"]).mean() > 0.5
+
+
+def test_the_readmes_commands(workplace, logcl):
+    shell = "\n".join(blocks("README.md", ""))
+    lines = [line.split("#")[0].strip() for line in shell.splitlines() if line.startswith("logcl ")]
+    assert len(lines) == 10
+    for line in lines:
+        ran = logcl(*shlex.split(line)[1:])
+        assert ran.code == 0, f"{line}: {ran.err}"
+        assert ran.out.strip(), line
+    assert {"absorb", "train", "predict", "inspect", "plan", "verify", "export", "run", "data"} == {
+        line.split()[1] for line in lines
+    }
+
+
+def test_the_names_in_the_paper_guide_exist():
+    text = (ROOT / "docs" / "paper.md").read_text()
+    named = re.findall(
+        r"`((?:allocation|codes|local_model|classifier|encoding|settings|streams|networks)\.\w+(?:\.\w+)?)",
+        text,
+    )
+    assert len(named) > 12
+    for name in named:
+        module, *path = name.split(".")
+        found = importlib.import_module(f"logcl.{module}")
+        for part in path:
+            known = getattr(found, "model_fields", {})
+            assert part in known or hasattr(found, part), name
+            found = getattr(found, part, None)
+    for test in re.findall(r"`tests/(\w+\.py)::(\w+)`", text):
+        assert f"def {test[1]}(" in (ROOT / "tests" / test[0]).read_text()
+
+
+def test_links_lead_somewhere():
+    for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_the_figure_is_up_to_date(tmp_path):
+    committed = (ROOT / "docs" / "figures" / "counter.svg").read_text()
+    source = (ROOT / "docs" / "figures" / "counter.py").read_text()
+    script = tmp_path / "counter.py"
+    script.write_text(source)
+    exec(compile(source, str(script), "exec"), {"__name__": "__main__", "__file__": str(script)})
+    assert (tmp_path / "counter.svg").read_text() == committed
+
+
+def test_the_readmes_table_is_what_was_measured():
+    from logcl.cli.console import human_bytes
+    from logcl.cli.run import mean_and_error
+    from logcl.experiment import Result
+
+    readme = (ROOT / "README.md").read_text()
+    rows = {"logcl": "**LogCL**", "finetune": "fine-tuning", "joint": "joint training on all raw data"}
+    for method, name in rows.items():
+        files = sorted((ROOT / "results" / "digits").glob(f"{method}-seed*.json"))
+        results = [Result.model_validate_json(file.read_text()) for file in files]
+        assert [result.seed for result in results] == [0, 1, 2, 3, 4]
+        cells = (
+            name,
+            mean_and_error([result.final_accuracy for result in results]),
+            mean_and_error([result.forgetting or 0.0 for result in results]),
+            human_bytes(float(np.mean([result.memory_bytes for result in results]))),
+            f"{np.mean([sum(result.seconds.values()) for result in results]):.1f}",
+        )
+        assert f"| {' | '.join(cells)} |" in readme
