@@ -25,7 +25,7 @@ def workplace(tmp_path, monkeypatch, digits):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOGCL_CACHE", str(tmp_path / "cache"))
     x, y = digits
-    for day, rows in (("monday", range(40)), ("tuesday", range(40, 80)), ("photos", range(60))):
+    for day, rows in (("monday", range(12)), ("tuesday", range(12, 24)), ("photos", range(20))):
         for row in rows:
             folder = tmp_path / day / f"pet {y[row]}"
             folder.mkdir(parents=True, exist_ok=True)
@@ -36,10 +36,10 @@ def workplace(tmp_path, monkeypatch, digits):
 
 def test_the_readmes_python(workplace, digits):
     (code,) = blocks("README.md", "python")
-    images = np.repeat(np.pad(digits[0][:80], ((0, 0), (0, 0), (12, 12), (12, 12))), 3, axis=1)
-    names: dict = {"images": images, "labels": digits[1][:80]}
+    images = np.repeat(np.pad(digits[0][:24], ((0, 0), (0, 0), (12, 12), (12, 12))), 3, axis=1)
+    names: dict = {"images": images, "labels": digits[1][:24]}
     exec(code, names)
-    assert names["memory"].n == 80
+    assert names["memory"].n == 24
     assert (names["classifier"].predict(images) == names["labels"]).mean() > 0.5
 
 
