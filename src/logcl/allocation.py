@@ -58,7 +58,7 @@ def plan(n_before: int, n_after: int, unit: int = 1) -> Plan:
     changed = (before ^ after).bit_length()
     kept = after >> changed << changed
     return Plan(
-        keep=_slots(kept, 0, unit),
+        keep=_kept(kept, unit),
         retire=_slots(before - kept, kept, unit),
         train=_slots(after - kept, kept, unit),
         buffer=range(after * unit + 1, n_after + 1),
@@ -73,18 +73,22 @@ def max_generation(n: int, unit: int = 1) -> int:
     return max((n // unit).bit_length() - 1, 0)
 
 
-# Consecutive tasks share their kept slots, so a million one-sample tasks build few of them.
-@lru_cache(maxsize=4096)
+# Consecutive tasks keep the same slots, so that a million one-sample tasks build few of them.
+@lru_cache(maxsize=256)
+def _kept(units: int, unit: int) -> tuple[Slot, ...]:
+    return _slots(units, 0, unit)
+
+
 def _slots(units: int, skipped: int, unit: int) -> tuple[Slot, ...]:
     """Slots of the 1-bits of `units`, behind `skipped` units that are held elsewhere."""
     slots = []
     start = skipped * unit + 1
     while units:
         level = units.bit_length() - 1
-        stop = start + (unit << level) - 1
-        slots.append(Slot(level, start, stop))
-        start = stop + 1
-        units -= 1 << level
+        after = start + (unit << level)
+        slots.append(Slot(level, start, after - 1))
+        start = after
+        units ^= 1 << level
     return tuple(slots)
 
 

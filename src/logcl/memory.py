@@ -186,7 +186,7 @@ class Memory:
         """Everything the memory holds at this moment, loaded and checked."""
         return self._load()[1]
 
-    def verify(self) -> list[str]:
+    def verify(self, *, progress: Progress | None = None) -> list[str]:
         """Every problem with the file and its content, each in a sentence; an empty list if all is well.
 
         Checks SQLite's structure, all digests, that the levels are those of n samples (R1 to R3), that no
@@ -203,7 +203,8 @@ class Memory:
                     problems.append(
                         f"level {level.slot.level} holds samples re-encoded more than {bound} times"
                     )
-                level.replay()
+            for _ in now.pieces(progress):
+                pass
         except LogCLError as error:
             problems.append(str(error))
         return problems

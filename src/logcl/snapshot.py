@@ -20,6 +20,8 @@ from logcl.progress import Progress, Silent
 from logcl.samples import Run, Samples
 from logcl.settings import Settings
 
+_PIECE = 4096  # samples decoded at once when the whole memory is replayed
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -74,15 +76,20 @@ class Snapshot:
         x[mine], y[mine] = torch.from_numpy(self.buffer.x[rows]), self.buffer.y[rows]
         return x, y
 
+    def pieces(self, progress: Progress | None = None) -> Iterator[tuple[int, Tensor, NDArray[np.int64]]]:
+        """All n samples in sample order, a few thousand at a time: 0-based start, images, class numbers."""
+        with (progress or Silent()).track("replaying", max(self.n, 1)) as advance:
+            for start in range(0, self.n, _PIECE):
+                stop = min(start + _PIECE, self.n)
+                yield start, *self.fetch(np.arange(start + 1, stop + 1))
+                advance(stop - start)
+
     def everything(self, progress: Progress | None = None) -> tuple[Tensor, NDArray[np.int64]]:
         """All n samples in sample order, decoded once: n · C · H · W bytes."""
         x = torch.empty((self.n, *self.settings.image_shape), dtype=torch.uint8)
         y = np.empty(self.n, dtype=np.int64)
-        with (progress or Silent()).track("replaying", max(self.n, 1)) as advance:
-            for start in range(0, self.n, 8192):
-                stop = min(start + 8192, self.n)
-                x[start:stop], y[start:stop] = self.fetch(np.arange(start + 1, stop + 1))
-                advance(stop - start)
+        for start, images, classes in self.pieces(progress):
+            x[start : start + len(classes)], y[start : start + len(classes)] = images, classes
         return x, y
 
     def batches(self, batch_size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:

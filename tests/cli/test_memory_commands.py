@@ -79,6 +79,11 @@ def test_a_second_task_grows_the_memory_and_the_classifier_is_then_old(tmp_path,
     ran = logcl("predict", memory, npz)
     assert len(ran.out.splitlines()) == 150
     assert "has grown from 150 to 300 samples" in ran.err
+    np.savez(tmp_path / "unlabelled.npz", x=np.zeros((3, 8, 8), np.uint8))
+    assert len(logcl("predict", memory, tmp_path / "unlabelled.npz").out.splitlines()) == 3
+    assert len(json.loads(logcl("predict", memory, folder, "--json").out)) == 60
+    np.savez(tmp_path / "other.npz", a=np.zeros(3), b=np.zeros(3))
+    assert logcl("predict", memory, tmp_path / "other.npz").code == 2
 
 
 def test_folders_of_folders_are_tasks(tmp_path, folder, logcl):

@@ -29,7 +29,7 @@ from logcl.errors import BadInput, BadSettings, DataError
 from logcl.memory import Memory
 from logcl.progress import Progress
 from logcl.settings import ImageShape, override
-from logcl.streams import CATALOG, open_stream, read_npz
+from logcl.streams import CATALOG, open_stream, read_npz, read_npz_images
 from logcl.streams.folder import task_folders
 from logcl.streams.images import list_all_images, read_folder, read_image
 
@@ -179,15 +179,17 @@ def predict(
         )
     names: list[str] = []
     arrays: list[NDArray[np.uint8]] = []
-    for image in images:
-        if image.suffix.lower() == ".npz":
-            x, _ = read_npz(image)
+    files = [file for image in images for file in (list_all_images(image) if image.is_dir() else [image])]
+    with job("nothing was changed") as progress, progress.track("reading images", len(files)) as advance:
+        for file in files:
+            if file.suffix.lower() == ".npz":
+                x = read_npz_images(file)
+                names += [f"{file}[{row}]" for row in range(len(x))]
+            else:
+                x = read_image(file, classifier.image_shape)[None]
+                names.append(str(file))
             arrays.append(x)
-            names += [f"{image}[{row}]" for row in range(len(x))]
-            continue
-        for file in list_all_images(image) if image.is_dir() else [image]:
-            arrays.append(read_image(file, classifier.image_shape)[None])
-            names.append(str(file))
+            advance()
     probabilities = np.concatenate([classifier.predict_proba(array) for array in arrays])
     rows = [
         {"image": name, "label": classifier.classes[int(row.argmax())], "probability": float(row.max())}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shutil
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from PIL import Image
 
 from logcl.allocation import max_generation
@@ -19,6 +19,7 @@ from logcl.classifier import Classifier
 from logcl.cli.console import JsonOption, MemoryArgument, human_bytes, job, out, print_json, table
 from logcl.errors import BadInput, CannotWrite, LogCLError, NotTrained
 from logcl.memory import Memory
+from logcl.progress import Progress
 from logcl.samples import Run
 from logcl.snapshot import Snapshot
 
@@ -63,8 +64,8 @@ def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:
 def verify(path: MemoryArgument, as_json: JsonOption = False) -> None:
     """Check every digest and rule; exit 0 only if all hold."""
     memory = Memory(path)
-    with job("nothing was changed"):
-        problems = memory.verify()
+    with job("nothing was changed") as progress:
+        problems = memory.verify(progress=progress)
         problems += _classifier_problems(memory) if not problems else []
     if as_json:
         print_json({"memory": str(path), "ok": not problems, "problems": problems})
@@ -93,13 +94,8 @@ def export(
     partial = final.with_name(f".{final.name}.{os.getpid()}.new")
     with job(f"{final} was not written") as progress:
         now = memory.snapshot()
-        x, y = now.everything(progress)
         try:
-            if form == "npz":
-                with partial.open("wb") as file:
-                    np.savez_compressed(file, x=x.numpy(), y=np.array(now.classes)[y] if now.n else y)
-            else:
-                _write_pngs(partial, x.numpy(), [str(now.classes[number]) for number in y])
+            (_write_npz if form == "npz" else _write_pngs)(partial, now, progress)
             partial.rename(final)
         except OSError as error:
             raise CannotWrite(f"{final} cannot be written ({error.strerror})") from error
@@ -178,26 +174,42 @@ def _classifier_problems(memory: Memory) -> list[str]:
     return []
 
 
-def _write_pngs(folder: Path, x: NDArray[np.uint8], names: list[str]) -> None:
+def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
+    """x (n, C, H, W) uint8 and y (n,), piece by piece: the memory is never decoded whole."""
+    shape = (now.n, *now.settings.image_shape)
+    labels = np.empty(now.n, dtype=np.int64)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("x.npy", "w", force_zip64=True) as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for start, x, y in now.pieces(progress):
+                file.write(x.numpy().tobytes())
+                labels[start : start + len(y)] = y
+        with archive.open("y.npy", "w") as file:
+            np.lib.format.write_array(file, np.array(now.classes)[labels] if now.n else labels)
+
+
+def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
     """One folder a class, one file a sample, numbered by sample index."""
-    mode = {1: "L", 3: "RGB", 4: "RGBA"}.get(x.shape[1])
-    if mode is None:
-        raise BadInput(f"images of {x.shape[1]} channels cannot be written as PNG; use --format npz")
-    folders = _folder_names(dict.fromkeys(names))
-    digits = max(math.ceil(math.log10(len(x) + 1)), 1)
+    channels = now.settings.image_shape[0]
+    if channels not in (1, 3, 4):
+        raise BadInput(f"images of {channels} channels cannot be written as PNG; use --format npz")
+    names = _folder_names([str(label) for label in now.classes])
+    digits = len(str(now.n))
     folder.mkdir()
-    for name in folders.values():
+    for name in names:
         (folder / name).mkdir()
-    for index, (image, name) in enumerate(zip(x, names, strict=True), start=1):
-        pixels = image[0] if mode == "L" else image.transpose(1, 2, 0)
-        Image.fromarray(pixels, mode).save(folder / folders[name] / f"{index:0{digits}}.png")
+    for start, images, y in now.pieces(progress):
+        for row, (image, number) in enumerate(zip(images.numpy(), y, strict=True), start=start + 1):
+            pixels = image[0] if channels == 1 else image.transpose(1, 2, 0)
+            Image.fromarray(pixels).save(folder / names[number] / f"{row:0{digits}}.png")
 
 
-def _folder_names(classes: dict[str, None]) -> dict[str, str]:
+def _folder_names(classes: Sequence[str]) -> list[str]:
     """A folder name for each class. Names come from the file, so nothing in them may lead elsewhere."""
-    chosen: dict[str, str] = {}
+    chosen: list[str] = []
     for number, name in enumerate(classes):
         safe = re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", name)[:100].strip(". ") or "class"
-        taken = safe.casefold() in {other.casefold() for other in chosen.values()}
-        chosen[name] = f"{safe}-{number}" if taken else safe
+        taken = safe.casefold() in {other.casefold() for other in chosen}
+        chosen.append(f"{safe}-{number}" if taken else safe)
     return chosen

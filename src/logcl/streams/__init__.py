@@ -9,14 +9,24 @@ import numpy as np
 from logcl.errors import BadSettings, DataError
 from logcl.progress import Progress, Silent
 from logcl.settings import ImageShape
-from logcl.streams.arrays import load_npz, read_npz
+from logcl.streams.arrays import load_npz, read_npz, read_npz_images
 from logcl.streams.cache import Decoded
 from logcl.streams.catalog import CATALOG, Named
 from logcl.streams.folder import list_folder, load_folder
 from logcl.streams.stream import Classes, Pixels, Rows, Stream, Task
 from logcl.streams.tasks import check_seed, class_order, cut_rows, group_rows, split_rows
 
-__all__ = ["CATALOG", "Classes", "ImageShape", "Pixels", "Stream", "Task", "open_stream", "read_npz"]
+__all__ = [
+    "CATALOG",
+    "Classes",
+    "ImageShape",
+    "Pixels",
+    "Stream",
+    "Task",
+    "open_stream",
+    "read_npz",
+    "read_npz_images",
+]
 
 _USER_TASKS = 5
 _SILENT = Silent()

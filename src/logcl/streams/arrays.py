@@ -58,6 +58,23 @@ def read_npz(path: str | Path) -> tuple[Pixels, NDArray[Any]]:
     return images, labels
 
 
+def read_npz_images(path: str | Path) -> Pixels:
+    """The images of an `.npz`, labelled or not: its array x, x_test or only one; uint8 (n, C, H, W)."""
+    path = Path(path)
+    with reading(path, _REMEDY):
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        name = next(
+            (name for name in ("x", "x_test") if name in names), names[0] if len(names) == 1 else None
+        )
+        if name is None:
+            raise BadInput(f"{path}: must hold images as x, but holds {', '.join(names) or 'nothing'}.")
+        layout = _layout(path, name, None)
+        images = np.empty((layout.shape[0], *layout.image_shape), np.uint8)
+        _fill(path, layout, images, _SILENT)
+    return images
+
+
 def load_npz(path: Path, progress: Progress) -> Decoded:
     """The arrays of an `.npz` as uint8 (n, C, H, W) and class indices; cached."""
 
@@ -151,7 +168,7 @@ def _positions(labels: NDArray[Any], classes: tuple[str, ...]) -> Classes:
     return np.array([index[str(value)] for value in values], np.int64)[inverse.reshape(-1)]
 
 
-def _layout(path: Path, name: str, samples: int) -> _Layout:
+def _layout(path: Path, name: str, samples: int | None) -> _Layout:
     with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
         shape, fortran, dtype = _header(path, name, file)
         size = archive.getinfo(f"{name}.npy").file_size
@@ -166,7 +183,7 @@ def _layout(path: Path, name: str, samples: int) -> _Layout:
             f"{path}: {name} has the shape {shape}; images are (n, height, width), or "
             "(n, channels, height, width) or (n, height, width, channels) with 1, 3 or 4 channels."
         )
-    if shape[0] != samples:
+    if samples is not None and shape[0] != samples:
         raise BadInput(f"{path}: {name} holds {shape[0]} images but there are {samples} labels.")
     claimed = math.prod(shape) * dtype.itemsize
     if size < claimed or claimed > _LARGEST_RATIO * path.stat().st_size:
