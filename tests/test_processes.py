@@ -21,13 +21,16 @@ import pytest
 from logcl import Memory
 
 COMMAND = [sys.executable, "-c", "from logcl.cli import main; main()"]
+# One thread each: these processes share two cores with whatever else runs here.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 STEPS = 1000  # about two seconds of training: long enough to be caught in the middle
 
 
 def start(*arguments: object, **options) -> subprocess.Popen:
     return subprocess.Popen(
-        [*COMMAND, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-    )
+        [*COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, **options,
+    )  # fmt: skip
 
 
 def finish(process: subprocess.Popen) -> tuple[int, str, str]:
@@ -215,7 +218,7 @@ def test_bars_on_a_terminal_and_silence_elsewhere(memory, tasks):
     assert (code, err) == (0, "")
 
     leader, follower = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "120"}
     process = subprocess.Popen(
         [*COMMAND, "absorb", str(memory.path), str(tasks[1])],
         stdout=subprocess.PIPE, stderr=follower, env=environment,

@@ -183,6 +183,29 @@ def test_a_killed_writer_leaves_no_lock(file, holder):
     assert names(file.path.parent) == ["m.logcl"]
 
 
+DIE_IN_COMMIT = """
+import os, signal, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA cache_size = 1")   # dirty pages go to the file before the commit
+database.execute("BEGIN IMMEDIATE")
+database.execute("UPDATE parts SET data = zeroblob(300000)")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("read", ["header", "snapshot", "problems", "sizes"])
+def test_whoever_comes_after_a_death_inside_a_commit_sees_the_state_before(file, read):
+    """The file on disk is half overwritten then; the journal beside it brings it back, for readers too."""
+    before, bytes_before = content(file), file.path.read_bytes()
+    subprocess.run([sys.executable, "-c", DIE_IN_COMMIT, str(file.path)], check=False)
+    assert names(file.path.parent) == ["m.logcl", "m.logcl-journal"]
+    assert file.path.read_bytes() != bytes_before
+    result = getattr(file, read)()
+    assert read != "problems" or result == []
+    assert content(file) == before
+    assert names(file.path.parent) == ["m.logcl"]
+
+
 def test_the_same_process_cannot_write_twice_at_once(file):
     with file.writing(), pytest.raises(Busy, match=f"process {os.getpid()}"), file.writing():
         pytest.fail("two writers")

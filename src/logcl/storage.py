@@ -196,13 +196,20 @@ class MemoryFile:
         if not self.path.is_file():
             raise NotAMemory(f"{self.path} is a folder, not a memory file")
         try:
-            with closing(self._connect(self.path, "ro")) as database:
+            # Not "ro": whoever comes first after a death inside a commit rolls it back, readers too. SQLite
+            # itself goes on read-only where the file may not be written.
+            with closing(self._connect(self.path, "rw")) as database:
                 self._check_kind(database)
                 database.execute("BEGIN")
                 yield database
         except sqlite3.DatabaseError as error:
             if "not a database" in str(error):
                 raise NotAMemory(f"{self.path} is not a LogCL memory; nothing was changed in it") from error
+            if self.path.with_name(self.path.name + "-journal").exists():
+                raise CannotWrite(
+                    f"{self.path} was left in the middle of a commit, which is undone where the file may be "
+                    f"written; here that failed ({error})"
+                ) from error
             raise Damaged(
                 f"{self.path}: SQLite cannot read it ({error}); `logcl verify` says what is intact"
             ) from error
