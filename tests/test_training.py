@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from logcl.progress import Silent
 from logcl.settings import Recipe
-from logcl.training import Diverged, fit, generator_for, seeded, steps_a_pass, total_steps
+from logcl.training import Diverged, Work, fit, generator_for, seeded, steps_a_pass, total_steps
 
 
 class Recorder:
@@ -43,7 +44,7 @@ def line_fit(recipe: Recipe, seed: int = 0, progress=None) -> tuple[nn.Module, f
         rows_seen.append(rows)
         return nn.functional.mse_loss(network(x[rows]), 3 * x[rows] + 1)
 
-    final = fit(network, loss, 50, recipe, generator=generator, progress=progress)
+    final = fit(network, loss, 50, recipe, Work(generator, progress or Silent()))
     return network, final, rows_seen
 
 
@@ -100,7 +101,7 @@ def test_a_loss_that_explodes_is_reported():
         return (network(torch.ones(len(rows), 1)) * torch.inf).sum()
 
     with pytest.raises(Diverged, match="lower learning_rate"):
-        fit(network, loss, 4, Recipe(epochs=1), generator=generator_for(0))
+        fit(network, loss, 4, Recipe(epochs=1), Work(generator_for(0)))
 
 
 def test_generators_of_different_work_differ():

@@ -14,11 +14,12 @@ from logcl.encoding import to_unit
 from logcl.errors import Damaged, NotTrained
 from logcl.inputs import Label, as_pixels
 from logcl.memory import Memory
-from logcl.progress import Progress
+from logcl.progress import Progress, Silent
 from logcl.settings import ClassifierSettings, Frozen, ImageShape
-from logcl.training import choose_device, fit, generator_for, seeded
+from logcl.training import Work, choose_device, fit, generator_for, seeded
 
 _CACHE = 2**32  # bytes of decoded memory that are kept while training; a larger memory is decoded on the fly
+_GLOBAL = 0x91  # sets the global model's randomness apart from the levels', which have keys of their own
 
 
 class Description(Frozen):
@@ -57,7 +58,8 @@ class Classifier:
         if not now.n:
             raise NotTrained(f"{memory.path} holds no samples yet; absorb some first")
         settings = settings or now.settings.classifier
-        generator = generator_for(now.settings.seed if seed is None else seed, 0x91)
+        generator = generator_for(now.settings.seed if seed is None else seed, _GLOBAL)
+        work = Work(generator, progress or Silent(), "global model")
         spec = networks.ClassifierSpec(
             network=settings.network,
             width=settings.width,
@@ -77,7 +79,7 @@ class Classifier:
                 x, y = now.fetch(rows.numpy() + 1)
                 return x, torch.from_numpy(y)
 
-        network = train_network(spec, fetch, now.n, settings, generator=generator, progress=progress)
+        network = train_network(spec, fetch, now.n, settings, work)
         about = Description(network=spec, classes=now.classes, samples=now.n, memory=now.digest)
         memory.file.write_classifier(blobs.pack(about, blobs.weights(network, "network", torch.float32)))
         return Classifier(about, network)
@@ -125,9 +127,8 @@ def train_network(
     fetch: Any,
     count: int,
     settings: ClassifierSettings,
+    work: Work,
     *,
-    generator: torch.Generator,
-    progress: Progress | None = None,
     network: nn.Module | None = None,
 ) -> nn.Module:
     """Train a classifier on `count` samples; `fetch(rows)` gives uint8 images and class numbers of a batch.
@@ -137,7 +138,7 @@ def train_network(
     """
     device = choose_device()
     if network is None:
-        with seeded(generator):
+        with seeded(work.generator):
             network = networks.classifier(spec).to(device)
     # Convolutions on a CPU are a quarter faster with the channels last in memory.
     trained: nn.Module = network.requires_grad_(True).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -149,10 +150,7 @@ def train_network(
             image = image + settings.noise * torch.randn_like(image)
         return nn.functional.cross_entropy(trained(image), labels.to(device))
 
-    fit(
-        trained, loss, count, settings,
-        generator=generator, progress=progress, description="global model",
-    )  # fmt: skip
+    fit(trained, loss, count, settings, work)
     return trained
 
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl import codes, networks
-from logcl.progress import Progress
 from logcl.settings import GeneratorSettings, Recipe
-from logcl.training import choose_device, fit, seeded, steps_a_pass
+from logcl.training import Work, choose_device, fit, seeded, steps_a_pass
 
 _BLOCK = 1024  # rows decoded or encoded at once when nothing is trained
 
@@ -36,20 +35,16 @@ def learned(
     x: NDArray[np.uint8],
     spec: networks.AutoencoderSpec,
     settings: GeneratorSettings,
-    *,
-    generator: torch.Generator,
-    progress: Progress,
-    description: str,
+    work: Work,
 ) -> Encoding:
     """Train encoder and decoder together through the sign; x (n, C, H, W)."""
-    encoder, decoder, images = _start(x, spec, generator, centred=True)
+    encoder, decoder, images = _start(x, spec, work, centred=True)
 
     def loss(rows: Tensor) -> Tensor:
         image = to_unit(images[rows.to(images.device)])
         return nn.functional.mse_loss(decoder(binarise(encoder(image))), image)
 
-    both = nn.ModuleList([encoder, decoder])
-    fit(both, loss, len(x), settings, generator=generator, progress=progress, description=description)
+    fit(nn.ModuleList([encoder, decoder]), loss, len(x), settings, work)
     bits = (_embed(encoder, images) > 0).astype(np.uint8)
     return Encoding(decoder, bits, np.arange(len(x)))
 
@@ -60,22 +55,19 @@ def assigned(
     groups: Sequence[int],
     spec: networks.AutoencoderSpec,
     settings: GeneratorSettings,
-    *,
-    generator: torch.Generator,
-    progress: Progress,
-    description: str,
+    work: Work,
 ) -> Encoding:
     """Match images with the given codes, then teach the decoder code → image.
 
     `groups` are the lengths of consecutive stretches that keep to themselves: an image gets a code of its
     own stretch, so that what is known of a stretch (its history) stays true of its codes.
     """
-    encoder, decoder, images = _start(x, spec, generator, centred=False)
+    encoder, decoder, images = _start(x, spec, work, centred=False)
     targets = codes.signs(bits)
 
     order = np.arange(len(x))
     if settings.assignment != "none":
-        _warm_up(encoder, decoder, images, targets, settings, generator, progress, description)
+        _warm_up(encoder, decoder, images, targets, settings, work.part("warm-up"))
         embeddings = _embed(encoder, images)
         match = codes.nearest_free if settings.assignment == "greedy" else codes.optimal_assignment
         first = 0
@@ -91,16 +83,16 @@ def assigned(
         rows = rows.to(images.device)
         return nn.functional.mse_loss(decoder(inputs[rows]), to_unit(images[ordered[rows]]))
 
-    fit(decoder, loss, len(x), settings, generator=generator, progress=progress, description=description)
+    fit(decoder, loss, len(x), settings, work)
     return Encoding(decoder, bits, order)
 
 
 def _start(
-    x: NDArray[np.uint8], spec: networks.AutoencoderSpec, generator: torch.Generator, *, centred: bool
+    x: NDArray[np.uint8], spec: networks.AutoencoderSpec, work: Work, *, centred: bool
 ) -> tuple[nn.Module, nn.Module, Tensor]:
     """An encoder and a decoder with fresh weights, and the images, all on the device."""
     device = choose_device()
-    with seeded(generator):
+    with seeded(work.generator):
         encoder = networks.encoder(spec, centred=centred)
         decoder = networks.decoder(spec)
     return encoder.to(device), decoder.to(device), torch.from_numpy(x).to(device)
@@ -123,9 +115,7 @@ def _warm_up(
     images: Tensor,
     targets: NDArray[np.float32],
     settings: GeneratorSettings,
-    generator: torch.Generator,
-    progress: Progress,
-    description: str,
+    work: Work,
 ) -> None:
     """The autoencoder before codes are assigned: rebuild images, stay near codes that are still free.
 
@@ -148,11 +138,7 @@ def _warm_up(
         total: Tensor = rebuilt + settings.pull * pull.square().sum() / len(rows)
         return total
 
-    both = nn.ModuleList([encoder, decoder])
-    fit(
-        both, loss, len(images), recipe,
-        generator=generator, progress=progress, description=f"{description}, warm-up",
-    )  # fmt: skip
+    fit(nn.ModuleList([encoder, decoder]), loss, len(images), recipe, work)
 
 
 def binarise(embedding: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ to_bytes, from_bytes    one safetensors blob, weights in half precision, nothing
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from logcl.errors import BadSettings, Damaged
 from logcl.progress import Progress, Silent
 from logcl.samples import Run, Samples, encoded
 from logcl.settings import Frozen, GeneratorSettings, Recipe, Settings
-from logcl.training import choose_device, fit, generator_for, seeded, total_steps
+from logcl.training import Work, choose_device, fit, generator_for, seeded, total_steps
 
 
 class Description(Frozen):
@@ -31,11 +31,21 @@ class Description(Frozen):
     start: int
     stop: int
     decoder: networks.AutoencoderSpec
-    codes: str
+    codes: Literal["stored", "index"]
     classes: tuple[int, ...]
     """Class numbers that occur in this level; labels are positions in this tuple."""
     labeller: networks.ClassifierSpec | None
     runs: tuple[Run, ...]
+
+    @property
+    def samples(self) -> int:
+        """How many samples the level holds."""
+        return self.stop - self.start + 1
+
+    @property
+    def label_bits(self) -> int:
+        """Bits of a stored label."""
+        return codes.integer_bits(len(self.classes) - 1)
 
 
 @dataclass(frozen=True)
@@ -46,8 +56,8 @@ class LocalModel:
     decoder: nn.Module
     stored_codes: NDArray[np.uint8] | None
     """Packed bits, one row a sample; None where the code is computed from the index."""
-    labels: NDArray[np.uint8] | nn.Module
-    """Packed positions in `about.classes`, or the labeller that reads them off the decoded image."""
+    labels: NDArray[np.int64] | nn.Module
+    """Positions in `about.classes`, or the labeller that reads them off the decoded image."""
 
     @property
     def slot(self) -> Slot:
@@ -68,21 +78,20 @@ class LocalModel:
         Also returns the order: position j of the slot now holds input sample order[j]. Stored codes keep
         the order; index codes permute samples within a run, because matching decides who gets which code.
         """
-        generator = generator_for(settings.seed, slot.level, slot.start, slot.stop)
         options = settings.generator
+        work = Work(
+            generator_for(settings.seed, slot.level, slot.start, slot.stop),
+            progress or Silent(),
+            f"level {slot.level} ({len(samples):,} samples)",
+        )
         spec = networks.AutoencoderSpec(
             network=options.network,
             image_shape=settings.image_shape,
             bits=options.bits,
             width=max(round(options.width * size_ratio(slot.level, top_level)), 1),
         )
-        common: dict[str, Any] = {
-            "generator": generator,
-            "progress": progress or Silent(),
-            "description": f"level {slot.level} ({len(samples):,} samples)",
-        }
         if options.codes == "stored":
-            result = encoding.learned(samples.x, spec, options, **common)
+            result = encoding.learned(samples.x, spec, options, work)
         else:
             if slot.stop >> options.bits:
                 raise BadSettings(
@@ -90,27 +99,26 @@ class LocalModel:
                 )
             bits = codes.index_codes(np.arange(slot.start, slot.stop + 1), options.bits)
             groups = [run.count for run in samples.runs]
-            result = encoding.assigned(samples.x, bits, groups, spec, options, **common)
+            result = encoding.assigned(samples.x, bits, groups, spec, options, work)
         _round_to_half(result.decoder)
 
         x, y = samples.x[result.order], samples.y[result.order]
         replayed = encoding.decode(result.decoder, result.bits)
         classes, positions = np.unique(y, return_inverse=True)
-        labels: NDArray[np.uint8] | nn.Module
         labeller = None
         if options.labels == "labeller" and len(classes) > 1:
             labeller = networks.ClassifierSpec(
                 network="mlp", image_shape=settings.image_shape, classes=len(classes), width=8
             )
-            labels = _fit_labeller(labeller, replayed, positions, **common)
-        else:
-            labels = codes.pack_integers(positions, codes.integer_bits(len(classes) - 1))
         about = Description(
             level=slot.level, start=slot.start, stop=slot.stop, decoder=spec, codes=options.codes,
             classes=tuple(int(c) for c in classes), labeller=labeller,
             runs=encoded(samples.runs, _errors(x, replayed)),
         )  # fmt: skip
         packed = codes.pack(result.bits) if options.codes == "stored" else None
+        labels = (
+            _fit_labeller(labeller, replayed, positions, work.part("labeller")) if labeller else positions
+        )
         return LocalModel(about, result.decoder, packed, labels), result.order
 
     def replay(self, indices: NDArray[np.integer[Any]] | None = None) -> tuple[Tensor, NDArray[np.int64]]:
@@ -124,19 +132,14 @@ class LocalModel:
         else:
             rows_bits = codes.unpack(self.stored_codes[rows], bits)
         images = encoding.decode(self.decoder, rows_bits)
-        return images, np.asarray(self.about.classes, dtype=np.int64)[self._positions(rows, images)]
+        labels = self.labels
+        positions = label(labels, images) if isinstance(labels, nn.Module) else labels[rows]
+        return images, np.asarray(self.about.classes, dtype=np.int64)[positions]
 
     def samples(self) -> Samples:
         """Everything this level holds, decoded, with its history."""
         images, y = self.replay()
         return Samples(images.numpy(), y, self.runs)
-
-    def _positions(self, rows: NDArray[np.integer[Any]], images: Tensor) -> NDArray[np.int64]:
-        if isinstance(self.labels, nn.Module):
-            return label(self.labels, images)
-        width = codes.integer_bits(len(self.about.classes) - 1)
-        positions: NDArray[np.int64] = codes.unpack_integers(self.labels, width, self.slot.samples)[rows]
-        return positions
 
     def to_bytes(self) -> bytes:
         """The blob that `from_bytes` reads; the same model always gives the same bytes."""
@@ -146,42 +149,43 @@ class LocalModel:
         if isinstance(self.labels, nn.Module):
             tensors |= blobs.weights(self.labels, "labeller", torch.float16)
         else:
-            tensors["labels"] = torch.from_numpy(self.labels)
+            tensors["labels"] = torch.from_numpy(codes.pack_integers(self.labels, self.about.label_bits))
         return blobs.pack(self.about, tensors)
 
     @staticmethod
     def from_bytes(blob: bytes, name: str) -> LocalModel:
         """Read a blob; `name` is what messages call it. Refuses whatever does not fit its description."""
         about, tensors = blobs.unpack(blob, Description, name)
+        _check(about, tensors, name)
         decoder = blobs.restore(networks.decoder, about.decoder, tensors, "decoder", name)
-        labels: NDArray[np.uint8] | nn.Module
+        labels: NDArray[np.int64] | nn.Module
         if about.labeller is not None:
             labels = blobs.restore(networks.classifier, about.labeller, tensors, "labeller", name)
         else:
-            labels = tensors.get("labels", torch.empty(0)).numpy()
-        stored = tensors.get("codes", torch.empty(0)).numpy() if about.codes == "stored" else None
-        model = LocalModel(about, decoder, stored, labels)
-        model._check(name)
-        return model
+            labels = codes.unpack_integers(tensors["labels"].numpy(), about.label_bits, about.samples)
+        stored = tensors["codes"].numpy() if about.codes == "stored" else None
+        return LocalModel(about, decoder, stored, labels)
 
-    def _check(self, name: str) -> None:
-        count, about = self.slot.samples, self.about
-        row = -(-about.decoder.bits // 8)
-        problems = [
-            (count < 1 or about.start < 1, "holds no samples"),
-            (sum(run.count for run in about.runs) != count, "has a history of another length"),
-            (not about.classes, "has no classes"),
-        ]
-        if self.stored_codes is not None:
-            wrong = self.stored_codes.shape != (count, row) or self.stored_codes.dtype != np.uint8
-            problems.append((wrong, "has codes of another size"))
-        if not isinstance(self.labels, nn.Module):
-            need = -(-count * codes.integer_bits(len(about.classes) - 1) // 8)
-            wrong = self.labels.shape != (need,) or self.labels.dtype != np.uint8
-            problems.append((wrong, "has labels of another size"))
-        for wrong, problem in problems:
-            if wrong:
-                raise Damaged(f"{name} {problem}; run `logcl verify`")
+
+def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
+    """Refuse a description that its tensors do not bear out."""
+
+    def is_bytes(tensor: str, *shape: int) -> bool:
+        found = tensors.get(tensor)
+        return found is not None and found.dtype == torch.uint8 and found.shape == shape
+
+    row, packed = -(-about.decoder.bits // 8), -(-about.samples * about.label_bits // 8)
+    for sound, problem in (
+        (about.samples >= 1 and about.start >= 1, "holds no samples"),
+        (sum(run.count for run in about.runs) == about.samples, "has a history of another length"),
+        (all(run.count >= 1 and run.errors for run in about.runs), "has a history with gaps"),
+        (bool(about.classes), "has no classes"),
+        (about.codes != "stored" or is_bytes("codes", about.samples, row), "has codes of another size"),
+        (about.labeller is not None or is_bytes("labels", packed), "has labels of another size"),
+        (about.labeller is None or about.labeller.classes == len(about.classes), "labels other classes"),
+    ):
+        if not sound:
+            raise Damaged(f"{name} {problem}; `logcl verify` says what is intact")
 
 
 _LABELLER = Recipe(epochs=15, min_steps=600, learning_rate=3e-3)
@@ -215,14 +219,11 @@ def _fit_labeller(
     spec: networks.ClassifierSpec,
     images: Tensor,
     positions: NDArray[np.int64],
-    *,
-    generator: torch.Generator,
-    progress: Progress,
-    description: str,
+    work: Work,
 ) -> nn.Module:
     """f(x; θk), trained on the decoded images: exactly those it will be asked about."""
     device = choose_device()
-    with seeded(generator):
+    with seeded(work.generator):
         labeller = networks.classifier(spec).to(device)
     x, y = images.to(device), torch.from_numpy(positions).to(device)
 
@@ -230,10 +231,7 @@ def _fit_labeller(
         rows = rows.to(device)
         return nn.functional.cross_entropy(labeller(encoding.to_unit(x[rows])), y[rows])
 
-    fit(
-        labeller, loss, len(y), _LABELLER,
-        generator=generator, progress=progress, description=f"{description}, labeller",
-    )  # fmt: skip
+    fit(labeller, loss, len(y), _LABELLER, work)
     _round_to_half(labeller)
     return labeller
 

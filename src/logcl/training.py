@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -20,15 +21,21 @@ class Diverged(LogCLError):
     """A loss became infinite or not a number."""
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a piece of training needs beside its data: its own randomness, and where to say how far it is."""
+
+    generator: torch.Generator
+    progress: Progress = field(default_factory=Silent)
+    description: str = "training"
+
+    def part(self, name: str) -> Work:
+        """The same work under a longer name."""
+        return replace(self, description=f"{self.description}, {name}")
+
+
 def fit(
-    network: nn.Module,
-    loss: Callable[[Tensor], Tensor],
-    count: int,
-    recipe: Recipe,
-    *,
-    generator: torch.Generator,
-    progress: Progress | None = None,
-    description: str = "training",
+    network: nn.Module, loss: Callable[[Tensor], Tensor], count: int, recipe: Recipe, work: Work
 ) -> float:
     """Minimise `loss` over shuffled batches of the rows 0 to count - 1.
 
@@ -42,8 +49,8 @@ def fit(
     network.train()
     total = torch.zeros(())
     mean = math.nan
-    with seeded(generator), (progress or Silent()).track(description, steps) as advance:
-        for step, rows in enumerate(_batches(count, recipe.batch_size, steps, generator), start=1):
+    with seeded(work.generator), work.progress.track(work.description, steps) as advance:
+        for step, rows in enumerate(_batches(count, recipe, steps, work.generator), start=1):
             optimiser.zero_grad(set_to_none=True)
             value = loss(rows)
             value.backward()
@@ -55,7 +62,7 @@ def fit(
                 total = torch.zeros(())
                 if not math.isfinite(mean):
                     raise Diverged(
-                        f"{description}: the loss became {mean} after {step} steps; lower learning_rate "
+                        f"{work.description}: the loss became {mean} after {step} steps; lower learning_rate "
                         f"(now {recipe.learning_rate})"
                     )
             advance(note=f"loss {mean:.4g}" if step >= a_pass else "")
@@ -73,12 +80,12 @@ def total_steps(recipe: Recipe, count: int) -> int:
     return max(recipe.epochs * steps_a_pass(recipe, count), recipe.min_steps)
 
 
-def _batches(count: int, size: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
+def _batches(count: int, recipe: Recipe, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
     """`steps` batches: each pass is a fresh permutation cut into nearly equal parts.
 
     Equal parts because batch statistics of a leftover of one or two rows would be noise.
     """
-    parts = max(round(count / size), 1)
+    parts = steps_a_pass(recipe, count)
     queue: list[Tensor] = []
     for _ in range(steps):
         if not queue:

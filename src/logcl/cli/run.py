@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -48,8 +49,8 @@ def run(
     folders = {
         cell: folder if len(cells) == 1 and out_dir else folder / f"{cell[0]}-seed{cell[1]}" for cell in cells
     }
-    for place in folders.values():
-        _make_room(place, overwrite)
+    if not overwrite:
+        _refuse_existing(folders.values())
 
     results: list[Result] = []
     with job("finished runs are kept, the one under way is not") as progress:
@@ -61,6 +62,7 @@ def run(
             settings = preset_settings(preset, stream.image_shape)
             settings = override(settings, {**parse_changes(changes), "seed": number})
             place = folders[name, number]
+            _clear(place)
             results.append(
                 experiment.run(stream, name, settings, place, evaluate=evaluate, progress=progress)
             )
@@ -75,13 +77,20 @@ def run(
     _show(stream, results, folders)
 
 
-def _make_room(folder: Path, overwrite: bool) -> None:
+def _earlier(folder: Path) -> list[Path]:
+    return [folder / name for name in ("memory.logcl", "result.json") if (folder / name).exists()]
+
+
+def _refuse_existing(folders: Iterable[Path]) -> None:
     """A memory is never replaced unasked: it may hold more than this run put there."""
-    left = [folder / name for name in ("memory.logcl", "result.json") if (folder / name).exists()]
-    if left and not overwrite:
-        raise CannotWrite(f"{left[0]} exists from an earlier run; choose another --out or add --overwrite")
+    for path in (path for folder in folders for path in _earlier(folder)):
+        raise CannotWrite(f"{path} exists from an earlier run; choose another --out or add --overwrite")
+
+
+def _clear(folder: Path) -> None:
+    """Remove an earlier run, at the last moment: when its replacement is about to begin."""
     try:
-        for path in left:
+        for path in _earlier(folder):
             path.unlink()
     except OSError as error:
         raise CannotWrite(f"{error.filename} cannot be replaced ({error.strerror})") from error

@@ -11,7 +11,6 @@ from logcl.classifier import predict_classes, train_network
 from logcl.errors import NotTrained
 from logcl.methods.protocol import Problem
 from logcl.streams import Task
-from logcl.training import generator_for
 
 
 class Finetune:
@@ -31,8 +30,7 @@ class Finetune:
                 lambda rows: (images[rows], labels[rows]),
                 len(task),
                 self.problem.settings.classifier,
-                generator=generator_for(self.problem.settings.seed, self.tasks),
-                progress=self.problem.progress,
+                self.problem.work(self.tasks),
                 network=self.network,
             )
         self.tasks += 1

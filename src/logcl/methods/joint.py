@@ -11,7 +11,6 @@ from logcl.classifier import predict_classes, train_network
 from logcl.errors import NotTrained
 from logcl.methods.protocol import Problem
 from logcl.streams import Task
-from logcl.training import generator_for
 
 
 class Joint:
@@ -49,6 +48,5 @@ class Joint:
                 lambda rows: (images[rows], labels[rows]),
                 len(labels),
                 self.problem.settings.classifier,
-                generator=generator_for(self.problem.settings.seed, len(self.tasks)),
-                progress=self.problem.progress,
+                self.problem.work(len(self.tasks)),
             )

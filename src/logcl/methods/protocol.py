@@ -17,6 +17,7 @@ from logcl.networks import ClassifierSpec
 from logcl.progress import Progress, Silent
 from logcl.settings import Settings
 from logcl.streams import Task
+from logcl.training import Work, generator_for
 
 
 class Clock:
@@ -47,6 +48,10 @@ class Problem:
     progress: Progress = field(default_factory=Silent)
     clock: Clock = field(default_factory=Clock)
     """Methods book their training under `train`, so that it can be told from prediction."""
+
+    def work(self, *key: int) -> Work:
+        """A piece of training of its own, told from others by its key."""
+        return Work(generator_for(self.settings.seed, *key), self.progress, "classifier")
 
     @property
     def network(self) -> ClassifierSpec:
