@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logcl.samples import Run, Samples, concatenate, encoded, raw
+from logcl.samples import Run, Samples, concatenate, encoded, raw, squared_errors
 
 histories = st.lists(
     st.tuples(st.integers(1, 6), st.lists(st.floats(0, 1), max_size=3).map(tuple)), min_size=1, max_size=8
@@ -48,6 +48,14 @@ def test_encoding_adds_one_error_to_every_sample(runs, data):
     # Neighbours are joined, and the error added is preserved in the mean.
     assert all(a.generation != b.generation for a, b in pairwise(after))
     assert np.isclose(sum(run.count * run.errors[-1] for run in after), errors.sum())
+
+
+def test_squared_errors_by_hand():
+    x = np.random.default_rng(0).integers(0, 256, (2500, 2, 3, 3), dtype=np.uint8)
+    z = x[::-1]
+    expected = ((x.astype(float) - z) ** 2).mean(axis=(1, 2, 3)) / 255**2
+    assert np.allclose(squared_errors(x, z), expected, rtol=1e-5)
+    assert squared_errors(x[:0], z[:0]).shape == (0,)
 
 
 def test_raw_samples_have_no_generation_yet():

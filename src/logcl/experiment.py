@@ -22,6 +22,7 @@ from logcl.errors import CannotWrite
 from logcl.methods import Problem, Replays
 from logcl.methods.protocol import Clock
 from logcl.progress import Progress, Silent
+from logcl.samples import squared_errors
 from logcl.settings import Frozen, Settings
 from logcl.streams import Stream
 
@@ -188,12 +189,7 @@ def _reconstruction(stream: Stream, method: Replays) -> tuple[GenerationError, .
     """Compare what is replayed with the originals, which only an experiment still has."""
     replayed = method.replayed()
     rows = np.concatenate(stream.members)
-    errors = np.empty(len(rows))
-    for start in range(0, len(rows), 4096):  # in blocks: the originals may be a memory map
-        stop = start + 4096
-        originals = stream.source_x[rows[replayed.arrival[start:stop]]].astype(np.float32)
-        difference = (originals - replayed.x[start:stop]) / 255
-        errors[start:stop] = np.square(difference).reshape(len(difference), -1).mean(axis=1)
+    errors = squared_errors(stream.source_x[rows[replayed.arrival]], replayed.x)
     return tuple(
         GenerationError(
             generation=int(generation),

@@ -19,7 +19,7 @@ from logcl import blobs, codes, encoding, networks
 from logcl.allocation import Slot
 from logcl.errors import BadSettings, Damaged
 from logcl.progress import Progress, Silent
-from logcl.samples import Run, Samples, encoded
+from logcl.samples import Run, Samples, encoded, squared_errors
 from logcl.settings import Frozen, GeneratorSettings, Recipe, Settings
 from logcl.training import Work, choose_device, fit, generator_for, seeded, total_steps
 
@@ -113,7 +113,7 @@ class LocalModel:
         about = Description(
             level=slot.level, start=slot.start, stop=slot.stop, decoder=spec, codes=options.codes,
             classes=tuple(int(c) for c in classes), labeller=labeller,
-            runs=encoded(samples.runs, _errors(x, replayed)),
+            runs=encoded(samples.runs, squared_errors(x, replayed.numpy())),
         )  # fmt: skip
         packed = codes.pack(result.bits) if options.codes == "stored" else None
         labels = (
@@ -234,13 +234,6 @@ def _fit_labeller(
     fit(labeller, loss, len(y), _LABELLER, work)
     _round_to_half(labeller)
     return labeller
-
-
-def _errors(x: NDArray[np.uint8], replayed: Tensor) -> NDArray[np.float64]:
-    """Mean squared error of each sample, pixels in [0, 1]."""
-    difference = (x.astype(np.float32) - replayed.numpy().astype(np.float32)) / 255
-    squares: NDArray[np.float64] = np.square(difference).reshape(len(x), -1).mean(axis=1, dtype=np.float64)
-    return squares
 
 
 def _round_to_half(network: nn.Module) -> None:

@@ -66,6 +66,19 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
     )
 
 
+def squared_errors(x: NDArray[np.uint8], z: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Mean squared difference of each pair of images, pixels in [0, 1]: (n, C, H, W) twice → (n,).
+
+    In blocks, because images as floats take four times their bytes.
+    """
+    errors = np.empty(len(x))
+    for start in range(0, len(x), 1024):
+        block = slice(start, start + 1024)
+        difference = (x[block].astype(np.float32) - z[block]) / 255
+        errors[block] = np.square(difference).reshape(len(difference), -1).mean(axis=1, dtype=np.float64)
+    return errors
+
+
 def encoded(runs: Sequence[Run], errors: NDArray[np.floating]) -> tuple[Run, ...]:
     """The runs after one more encoding; `errors` (n,) is what it added to each sample.
 
