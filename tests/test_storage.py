@@ -45,6 +45,16 @@ def test_a_new_file_is_empty_and_alone(tmp_path):
     assert names(tmp_path) == ["new.logcl"]
 
 
+def test_what_a_killed_creator_left_is_in_nobodys_way(tmp_path):
+    file = MemoryFile(tmp_path / "new.logcl")
+    (tmp_path / ".new.logcl.new").write_bytes(b"half a database")
+    (tmp_path / ".new.logcl.new-journal").write_bytes(b"half a journal")
+    (tmp_path / "new.logcl.lock").write_text("dead")
+    file.create(FIELDS)
+    assert file.problems() == []
+    assert names(tmp_path) == ["new.logcl"]
+
+
 def test_a_commit_replaces_parts_and_leaves_no_side_files(file):
     header = file.header()
     after = file.commit(header, {"n": 9}, {"level-2": b"two"}, ["level-1", "level-0"])

@@ -65,11 +65,14 @@ class MemoryFile:
     def create(self, fields: Mapping[str, Any]) -> None:
         """Write an empty memory, whole or not at all."""
         self._check_folder()
-        partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.new")
+        partial = self.path.with_name(f".{self.path.name}.new")
+        leftovers = (partial, partial.with_name(partial.name + "-journal"))
         with writer_lock(self.path):
             if self.exists():
                 raise CannotWrite(f"{self.path} already exists; open it, or choose another name")
             try:
+                for left in leftovers:  # of a writer that was killed here: the lock is ours now
+                    left.unlink(missing_ok=True)
                 with self._write_errors(), closing(self._connect(partial, "rwc")) as database:
                     for pragma in (f"page_size = {_PAGE}", "auto_vacuum = FULL"):
                         database.execute(f"PRAGMA {pragma}")
@@ -81,7 +84,7 @@ class MemoryFile:
                 partial.replace(self.path)
                 _sync_folder(self.path.parent)
             finally:
-                for left in (partial, partial.with_name(partial.name + "-journal")):
+                for left in leftovers:
                     left.unlink(missing_ok=True)
 
     @contextmanager
