@@ -6,6 +6,7 @@ import pytest
 from logcl import Classifier, Memory
 from logcl.errors import BadInput, Damaged, NotTrained
 from logcl.settings import ClassifierSettings
+from logcl.storage import pages
 
 
 @pytest.fixture
@@ -33,7 +34,9 @@ def test_it_learns_from_replay_and_is_kept(memory, digits):
     assert memory.digest == before  # derived from the memory, not part of it
     assert memory.verify() == []
     rest = memory.path.stat().st_size - memory.nbytes()
-    assert rest == memory.file.sizes()["classifier"]
+    assert rest == pages(memory.file.sizes()["classifier"])
+    assert trained.predict(x[:0]).tolist() == []
+    assert trained.predict_proba(x[:0]).shape == (0, 10)
 
 
 def test_it_knows_when_the_memory_has_moved_on(memory, digits, quick):

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -140,6 +141,11 @@ BAD = {
     "labels in a table": (lambda x, y: (x, y[:, None]), "one label a sample"),
     "float labels": (lambda x, y: (x, y + 0.5), "labels of type float64"),
     "mixed labels": (lambda x, y: (x, np.array(["a", 1] * 10, dtype=object)), "strings, not both"),
+    "mixed list": (lambda x, y: (x, ["a", 1] * 10), "int and str are not supported"),
+    "nothing as label": (lambda x, y: (x, ["a", None] * 10), "NoneType and str"),
+    "badly decoded name": (lambda x, y: (x, ["caf\udce9"] * 20), "not plain text"),
+    "zero character": (lambda x, y: (x, ["a\0"] * 20), "not plain text"),
+    "large number": (lambda x, y: (x, [2**70] * 20), "too large"),
     "another kind of labels": (lambda x, y: (x, ["a"] * 20), "has integers as labels, and these are strings"),
     "huge label": (lambda x, y: (x, np.array([2**64 - 1] * 20, dtype=np.uint64)), "too large"),
     "ragged": (lambda x, y: ([[1, 2], [3]], [0, 1]), "arrays of one shape"),
@@ -186,7 +192,10 @@ def test_contradicting_a_memory_is_refused(tmp_path, quick, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "give image_shape"),
+        ({"image_shape": (1.7, 8, 8)}, "give .channels, height, width"),
+        ({"image_shape": "188"}, "give .channels, height, width"),
+        ({"image_shape": (3, 1, 1)}, "at least two pixels"),
+        ({"image_shape": SHAPE, "settings": {"preset": "paper-cpu"}}, "argument of its own"),
         ({"image_shape": (8, 8)}, "give .channels, height, width"),
         ({"image_shape": "grey"}, "give .channels, height, width"),
         ({"image_shape": (0, 8, 8)}, "image_shape"),
@@ -243,6 +252,45 @@ def test_a_data_loader_sees_every_sample_once(tmp_path, digits, quick, workers, 
     assert torch.equal(dataset[-1][0], dataset[49][0])
     with pytest.raises(IndexError):
         dataset[50]
+
+
+def test_threads_may_share_a_memory(tmp_path, digits, quick):
+    memory = make(tmp_path / "m.logcl", quick)
+    stop, errors = threading.Event(), []
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                memory.snapshot()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is what this test looks for
+                errors.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for start in range(0, 60, 6):
+        memory.absorb(digits[0][start : start + 6], digits[1][start : start + 6])
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert errors == []
+    assert memory.n == 60
+
+
+def test_a_relative_path_stays_where_it_was(tmp_path, digits, quick, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    memory = make("m.logcl", quick)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    memory.absorb(digits[0][:9], digits[1][:9])
+    assert memory.n == 9
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 4), (1, 2, 3), (3, 512, 512)])
+def test_images_of_unusual_size(tmp_path, quick, shape):
+    memory = Memory.open(tmp_path / "m.logcl", shape, unit=1, settings={**quick, "generator.width": 2})
+    memory.absorb(np.zeros((1, *shape), np.uint8), [0])
+    assert memory.verify() == []
 
 
 def test_an_empty_memory_says_so(tmp_path, quick):
@@ -316,6 +364,8 @@ def test_many_tiny_tasks_are_cheap(tmp_path, digits, quick):
 
 
 def test_opening_what_is_not_a_memory(tmp_path):
+    with pytest.raises(NotAMemory, match=r"does not exist.*image_shape="):
+        Memory.open(tmp_path / "absent.logcl")
     (tmp_path / "notes.txt").write_text("hello" * 100)
     with pytest.raises(NotAMemory, match=r"notes\.txt is not a LogCL memory"):
         Memory.open(tmp_path / "notes.txt", SHAPE)

@@ -3,6 +3,7 @@
 Each starts `logcl` as a user would and looks at what is left of the memory.
 """
 
+import contextlib
 import json
 import os
 import pty
@@ -20,7 +21,7 @@ import pytest
 
 from logcl import Memory
 
-COMMAND = [sys.executable, "-c", "from logcl.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "logcl"]
 # One thread each: these processes share two cores with whatever else runs here.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 STEPS = 1000  # about two seconds of training: long enough to be caught in the middle
@@ -123,6 +124,26 @@ def test_ctrl_c_leaves_the_memory_as_it_was(memory, tasks):
     assert not lock_of(memory).exists()
 
 
+def test_ctrl_c_before_the_work_begins(tmp_path):
+    process = start("--version")
+    time.sleep(0.4)  # torch is being imported
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process)
+    assert code in (0, 130)
+    assert "Traceback" not in err
+
+
+def test_an_interrupted_run_leaves_no_half_run(tmp_path):
+    out = tmp_path / "run"
+    process = start("run", "digits", "--out", out, "--set", "generator.min_steps=5000")
+    wait_for((out / "memory.logcl").exists)
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130
+    assert "the one under way is not" in err
+    assert list(out.iterdir()) == []
+
+
 def test_a_second_writer_is_refused_at_once_and_readers_go_on(memory, tasks, logcl):
     process = start("absorb", memory.path, tasks[0])
     try:
@@ -164,6 +185,14 @@ def test_a_full_disk_changes_nothing(memory, tasks, tmp_path):
         assert "Traceback" not in err
         assert Memory.open(path).digest == memory.digest
         assert Memory.open(path).verify() == []
+        with (disk / "ballast").open("ab") as ballast, contextlib.suppress(OSError):
+            while True:  # not even a byte for the lock
+                ballast.write(bytes(512))
+                ballast.flush()
+        code, _, err = finish(start("absorb", path, tasks[0]))
+        assert code == 7, err
+        assert "Traceback" not in err
+        assert Memory.open(path).digest == memory.digest
         (disk / "ballast").unlink()
         code, _, err = finish(start("absorb", path, tasks[0]))
         assert code == 0, err

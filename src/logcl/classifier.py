@@ -54,6 +54,7 @@ class Classifier:
         The paper's section 4.3: sample indices are drawn evenly (each pass is a permutation of 1..n), decoded
         and labelled by their local models, and white noise hides which decoder an image came from.
         """
+        memory.file.check_writable()  # before the work, not after it
         now = memory.snapshot()
         if not now.n:
             raise NotTrained(f"{memory.path} holds no samples yet; absorb some first")
@@ -119,7 +120,10 @@ class Classifier:
 
     def predict_proba(self, images: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes`."""
-        return predict_proba(self.network, as_pixels(images, self.image_shape))
+        pixels = as_pixels(images, self.image_shape)
+        if not len(pixels):
+            return np.empty((0, len(self.classes)), dtype=np.float32)
+        return predict_proba(self.network, pixels)
 
 
 def train_network(
@@ -165,7 +169,7 @@ def predict_proba(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.f
         .cpu()
         for start in range(0, len(pixels), 1024)
     ]
-    outputs = torch.cat(blocks).numpy() if blocks else np.empty((0, 0), np.float32)
+    outputs = torch.cat(blocks).numpy() if blocks else np.empty((0, 1), np.float32)
     return np.asarray(outputs, dtype=np.float32)
 
 

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from logcl import allocation, methods
-from logcl.errors import CannotWrite
+from logcl.errors import BadInput, CannotWrite
 from logcl.methods import Problem, Replays
 from logcl.methods.protocol import Clock
 from logcl.progress import Progress, Silent
@@ -96,6 +96,8 @@ def run(
     """Let a method learn a stream; leaves `result.json` (and LogCL's `memory.logcl`) in `folder`."""
     progress = progress or Silent()
     clock = Clock()
+    if not len(stream.test_y):
+        raise BadInput(f"{stream.name} has no test samples: its classes have one sample each; add more")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -60,24 +60,42 @@ def to_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 def as_labels(labels: Any, count: int) -> NDArray[Any]:
     """One label for each of `count` images: all integers (int64) or all strings."""
-    array = _as_array(labels)
+    # A list goes in as objects: numpy would turn a mixture of numbers and strings into strings, unasked.
+    array = np.array(labels, dtype=object) if isinstance(labels, (list, tuple)) else _as_array(labels)
     if array.ndim != 1:
         raise BadInput(f"labels have shape {array.shape}; give one label a sample, (n,)")
     if len(array) != count:
         raise BadInput(f"there are {count} images but {len(array)} labels")
+    if array.dtype.kind == "O":
+        array = _plain(array.tolist())
     if array.dtype.kind in "iub":
         if array.dtype.kind == "u" and len(array) and int(array.max()) >= 2**63:
             raise BadInput(f"the label {int(array.max())} is too large; integer labels must fit 64 bits")
         return array.astype(np.int64)
     if array.dtype.kind == "U":
         return array
-    if array.dtype.kind == "O" and len(array):  # as pandas gives them
-        kinds = {type(value) for value in array.tolist()}
-        if kinds == {str}:
-            return array.astype(np.str_)
-        if kinds == {int} and all(-(2**63) <= value < 2**63 for value in array.tolist()):
-            return array.astype(np.int64)
     raise BadInput(f"labels of type {array.dtype} are not supported; give integers or strings, not both")
+
+
+def _plain(values: list[Any]) -> NDArray[Any]:
+    """Objects, as lists and pandas hold them, as one array of integers or of strings."""
+    if all(isinstance(value, str) for value in values):
+        strange = next((value for value in values if not _is_text(value)), None)
+        if strange is not None:
+            raise BadInput(f"the label {strange!r} is not plain text; rename it")
+        return np.array(values, dtype=np.str_)
+    if all(isinstance(value, (int, np.integer)) for value in values):
+        large = next((value for value in values if not -(2**63) <= int(value) < 2**63), None)
+        if large is not None:
+            raise BadInput(f"the label {large} is too large; integer labels must fit 64 bits")
+        return np.array(values, dtype=np.int64)
+    kinds = " and ".join(sorted({type(value).__name__ for value in values}))
+    raise BadInput(f"labels of type {kinds} are not supported; give integers or strings, not both")
+
+
+def _is_text(value: str) -> bool:
+    """No zero characters, which arrays drop, and nothing that UTF-8 cannot hold (a badly decoded name)."""
+    return "\0" not in value and value == value.encode(errors="replace").decode()
 
 
 def number_classes(
@@ -91,6 +109,8 @@ def number_classes(
     values, first, positions = np.unique(labels, return_index=True, return_inverse=True)
     numbers: dict[Label, int] = {label: number for number, label in enumerate(known)}
     for value in values[np.argsort(first)].tolist():
+        if isinstance(value, str) and not _is_text(value):
+            raise BadInput(f"the label {value!r} is not plain text; rename it")
         numbers.setdefault(value, len(numbers))
     of_value = np.array([numbers[value] for value in values.tolist()], dtype=np.int64)
     return of_value[positions], tuple(numbers)

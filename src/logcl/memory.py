@@ -20,14 +20,14 @@ from pydantic import Field, ValidationError
 from torch import Tensor
 
 from logcl import allocation, buffer, samples
-from logcl.errors import BadInput, BadSettings, Damaged, LogCLError, NotTrained
+from logcl.errors import BadInput, BadSettings, Damaged, LogCLError, NotAMemory, NotTrained
 from logcl.inputs import Label, as_labels, as_pixels, number_classes
 from logcl.local_model import LocalModel, fit_steps
 from logcl.progress import Counted, Progress, Silent
 from logcl.settings import Frozen, ImageShape, Settings, override
 from logcl.settings import preset as preset_settings
 from logcl.snapshot import ReplayDataset, Snapshot, inconsistency
-from logcl.storage import CLASSIFIER, Header, MemoryFile
+from logcl.storage import CLASSIFIER, Header, MemoryFile, pages
 
 
 class Fields(Frozen):
@@ -78,8 +78,9 @@ class Memory:
             memory._check_agrees(image_shape, preset, changes)
             return memory
         if image_shape is None:
-            raise BadSettings(
-                f"{path} does not exist; give image_shape=(channels, height, width) to create it"
+            raise NotAMemory(
+                f"{path} does not exist; `logcl absorb` creates it, as does Memory.open with "
+                f"image_shape=(channels, height, width)"
             )
         return Memory.create(path, override(preset_settings(preset or "fast", image_shape), changes))
 
@@ -118,7 +119,7 @@ class Memory:
     def nbytes(self) -> int:
         """Bytes needed to go on: the file at rest, less the global model kept in it."""
         sizes = self.file.sizes()
-        return sizes["file"] - sizes.get(CLASSIFIER, 0)
+        return sizes["file"] - pages(sizes.get(CLASSIFIER, 0))
 
     def plan(self, incoming: int) -> allocation.Plan:
         """What absorbing `incoming` more samples would retrain."""
@@ -199,10 +200,9 @@ class Memory:
             now = self.snapshot()
             bound = allocation.max_generation(now.n, now.settings.unit)
             for level in now.levels:
-                if max(run.generation for run in level.runs) > min(bound, level.slot.level):
-                    problems.append(
-                        f"level {level.slot.level} holds samples re-encoded more than {bound} times"
-                    )
+                most = min(bound, level.slot.level)
+                if max(run.generation for run in level.runs) > most:
+                    problems.append(f"level {level.slot.level} has samples re-encoded more than {most} times")
             for _ in now.pieces(progress):
                 pass
         except LogCLError as error:
@@ -217,7 +217,9 @@ class Memory:
 
     def _load(self) -> tuple[Header, Snapshot]:
         """Read what is not loaded yet; parts are known by their digests, so nothing is read twice."""
-        header, blobs = self.file.snapshot(known=self._parts)
+        # Threads may share a memory: what is known is copied here and replaced at the end, never edited.
+        parts = dict(self._parts)
+        header, blobs = self.file.snapshot(known=parts)
         fields = self._fields(header)
         for name, blob in blobs.items():
             where = f"{self.path}: part {name}"
@@ -230,10 +232,9 @@ class Memory:
                 proper = f"buffer-{part[0]}"
             if name != proper:
                 raise Damaged(f"{where} holds {proper}; `logcl verify` says what is intact")
-            self._parts[header.parts[name]] = part
-        self._parts = {digest: self._parts[digest] for digest in header.parts.values()}
-
-        loaded = self._parts.values()
+            parts[header.parts[name]] = part
+        loaded = [parts[digest] for digest in header.parts.values()]
+        self._parts = dict(zip(header.parts.values(), loaded, strict=True))
         levels = sorted((p for p in loaded if isinstance(p, LocalModel)), key=lambda p: p.slot.start)
         chunks = sorted((p for p in loaded if isinstance(p, tuple)), key=lambda p: p[0])
         nothing = samples.raw(np.empty((0, *fields.settings.image_shape), np.uint8), np.empty(0, np.int64))

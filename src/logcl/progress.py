@@ -71,11 +71,11 @@ class Bars:
     def __init__(self, console: Console | None = None) -> None:
         console = console or Console(stderr=True)
         self._rich = RichProgress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             TaskProgressColumn(),
             TimeRemainingColumn(compact=True),
-            TextColumn("[dim]{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", style="dim", markup=False),
             console=console,
             transient=True,
             disable=not console.is_terminal,

@@ -6,6 +6,7 @@ when the memory is created, and the resolved values are kept in the memory file.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -88,9 +89,10 @@ class Settings(Frozen):
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
         channels, height, width = self.image_shape
-        if not (1 <= channels <= 64 and 1 <= height <= 4096 and 1 <= width <= 4096):
+        if not (1 <= channels <= 64 and 1 <= height <= 4096 and 1 <= width <= 4096 and height * width > 1):
             raise ValueError(
-                f"image_shape = {self.image_shape} is not (channels up to 64, height and width up to 4096)"
+                f"image_shape = {self.image_shape} is not (channels up to 64, height and width up to 4096), "
+                f"with at least two pixels"
             )
         if self.generator.codes == "index" and self.generator.network == "conv":
             raise ValueError(
@@ -102,7 +104,7 @@ class Settings(Frozen):
 def preset(name: str, image_shape: ImageShape) -> Settings:
     """The settings that preset `name` stands for on images of this shape."""
     try:
-        channels, height, width = map(int, image_shape)
+        channels, height, width = map(operator.index, image_shape)
     except (TypeError, ValueError) as error:
         raise BadSettings(f"image_shape is {image_shape!r}; give (channels, height, width)") from error
     image_shape = channels, height, width
@@ -133,7 +135,7 @@ def preset(name: str, image_shape: ImageShape) -> Settings:
 
 def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
     # A third of a bit for each pixel value, 1/24 of the raw data; tiny images need a floor of 64 bits.
-    bits = max(64, round(values / 3 / 64) * 64)
+    bits = min(max(64, round(values / 3 / 64) * 64), 65_536)
     if image_shape[0] == 1 and values <= 2048:
         return GeneratorSettings(
             network="mlp", bits=bits, width=max(64, values // 2),
@@ -151,6 +153,8 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """
     data = settings.model_dump()
     for name, value in changes.items():
+        if name in ("preset", "image_shape"):
+            raise BadSettings(f"{name} cannot be changed like a setting; it has an argument of its own")
         *path, last = name.split(".")
         group = data
         for part in path:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from logcl.errors import CannotWrite, Damaged, NewerFormat, NotAMemory
+from logcl.errors import Busy, CannotWrite, Damaged, NewerFormat, NotAMemory
 from logcl.writer_lock import writer_lock
 
 FORMAT = 1
@@ -56,15 +56,18 @@ class MemoryFile:
     """Access to one memory file. Opens the database for each operation, so it may cross a fork."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()
 
     def exists(self) -> bool:
         """Whether anything is at the path."""
-        return self.path.exists()
+        try:
+            return self.path.exists()
+        except OSError as error:  # no permission on the way, or a name that is too long
+            raise NotAMemory(f"{self.path} cannot be reached ({error.strerror}); check the path") from error
 
     def create(self, fields: Mapping[str, Any]) -> None:
         """Write an empty memory, whole or not at all."""
-        self._check_folder()
+        self.check_writable()
         partial = self.path.with_name(f".{self.path.name}.new")
         leftovers = (partial, partial.with_name(partial.name + "-journal"))
         with writer_lock(self.path):
@@ -90,7 +93,7 @@ class MemoryFile:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Be the only writer: from before the first sample is read until after the commit."""
-        self._check_folder()
+        self.check_writable()
         with writer_lock(self.path):
             yield
 
@@ -142,7 +145,7 @@ class MemoryFile:
 
     def write_classifier(self, data: bytes) -> None:
         """Keep the global model beside the memory; does not disturb a writer that is training."""
-        self._check_folder()
+        self.check_writable()
         with (
             self._write_errors(),
             closing(self._connect(self.path, "rw")) as database,
@@ -206,6 +209,8 @@ class MemoryFile:
                 database.execute("BEGIN")
                 yield database
         except sqlite3.DatabaseError as error:
+            if "locked" in str(error):
+                raise Busy(f"{self.path} is locked by another program; try again") from error
             if "not a database" in str(error):
                 raise NotAMemory(f"{self.path} is not a LogCL memory; nothing was changed in it") from error
             if self.path.with_name(self.path.name + "-journal").exists():
@@ -247,7 +252,8 @@ class MemoryFile:
             raise Damaged(f"{self.path}: part {name} is damaged; `logcl verify` says what is intact")
         return bytes(row[0])
 
-    def _check_folder(self) -> None:
+    def check_writable(self) -> None:
+        """Raise `CannotWrite` if it is clear already that a commit would fail."""
         folder = self.path.absolute().parent
         if not folder.is_dir():
             raise CannotWrite(f"the folder {folder} does not exist; create it first")
@@ -259,6 +265,8 @@ class MemoryFile:
         try:
             yield
         except sqlite3.DatabaseError as error:
+            if "locked" in str(error):
+                raise Busy(f"{self.path} is locked by another program and is as it was; try again") from error
             # A full disk shows as "database or disk is full" or, from a failed write, "disk I/O error".
             raise CannotWrite(
                 f"{self.path} could not be written ({error}) and is as it was; free space on the disk or "
@@ -289,6 +297,11 @@ def _digest(data: bytes) -> bytes:
 def _header_bytes(fields: Mapping[str, Any], parts: Mapping[str, str]) -> bytes:
     content = {"memory": fields, "parts": dict(parts)}
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def pages(count: int) -> int:
+    """Bytes of the file that a part of `count` bytes occupies: whole pages, each with a link to the next."""
+    return -(-count // (_PAGE - 4)) * _PAGE
 
 
 def _sync_folder(folder: Path) -> None:

@@ -20,6 +20,8 @@ from logcl.settings import Recipe
 class Diverged(LogCLError):
     """A loss became infinite or not a number."""
 
+    exit_code = 2
+
 
 @dataclass(frozen=True)
 class Work:
@@ -148,7 +150,7 @@ def choose_device() -> torch.device:
 
     Not a setting of the memory: the same file is used on machines with and without an accelerator.
     """
-    name = os.environ.get("LOGCL_DEVICE", "auto")
+    name = os.environ.get("LOGCL_DEVICE") or "auto"
     if name == "auto":
         accelerators = (("cuda", torch.cuda.is_available()), ("mps", torch.backends.mps.is_available()))
         name = next((name for name, present in accelerators if present), "cpu")

@@ -50,8 +50,13 @@ def writer_lock(memory: Path) -> Iterator[None]:
             "host": socket.gethostname(),
             "since": datetime.now().astimezone().isoformat(timespec="seconds"),
         }
-        os.truncate(handle, 0)
-        os.write(handle, json.dumps(holder).encode())
+        try:
+            os.truncate(handle, 0)
+            os.write(handle, json.dumps(holder).encode())
+        except OSError as error:
+            raise CannotWrite(
+                f"{memory} cannot be locked for writing ({error.strerror}); free space on the disk"
+            ) from error
         yield
     finally:
         # Removed while still locked, so that nobody can lock a file that is about to vanish unseen.

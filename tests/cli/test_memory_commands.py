@@ -204,7 +204,13 @@ def test_verify_tells_damage_from_a_stranger(tmp_path, memory, logcl):
         (["absorb", "{tmp}/no/m.logcl", "{npz}"], 7, "does not exist; create it first"),
         (["absorb", "{tmp}/text.txt", "{npz}"], 4, "is not a LogCL memory"),
         (["plan", "{memory}", "--incoming", "0"], 2, "incoming"),
-        (["plan", "{tmp}/absent", "--incoming", "5"], 2, "does not exist"),
+        (["plan", "{tmp}/absent", "--incoming", "5"], 4, "does not exist"),
+        (["inspect", "a" * 300], 4, "cannot be reached"),
+        (["absorb", "{memory}", "a" * 300], 3, "cannot be"),
+        (["absorb", "{tmp}/new.logcl", "{npz}", "--preset", "foo"], 2, "no preset 'foo'"),
+        (["train", "{memory}", "--set", "unit=7"], 2, "fixed when a memory is created"),
+        (["run", "digits", "--set", "seed=5"], 2, "use --seed"),
+        (["run", "{tmp}/broken", "--out", "{tmp}/broken/runs"], 2, "would lie inside the images"),
         (["train", "{memory}", "--set", "classifier.epochs=no"], 2, "classifier.epochs"),
         (["predict", "{memory}", "{tmp}/absent.png"], 8, "has no trained classifier"),
         (["inspect", "{tmp}/empty"], 4, "is a folder"),
@@ -233,6 +239,63 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
     assert sentence in " ".join(ran.err.split()).replace("│ ", ""), ran.err
     assert "Traceback" not in ran.err
     assert memory.read_bytes() == before
+
+
+def test_a_source_that_fails_half_way_says_what_is_in(tmp_path, digits, logcl):
+    for task, name in (("t1", "a"), ("t2", "b")):
+        (tmp_path / "tasks" / task / name).mkdir(parents=True)
+        for row in range(3):
+            Image.fromarray(digits[0][row, 0]).save(tmp_path / "tasks" / task / name / f"{row}.png")
+    (tmp_path / "tasks" / "t2" / "b" / "1.png").write_bytes(b"rubbish")
+    path = tmp_path / "m.logcl"
+    ran = logcl("absorb", path, tmp_path / "tasks", *QUICK)
+    assert ran.code == 3
+    assert "tasks up to 1 are in" in ran.err
+    assert "--from-task 2" in ran.err
+    assert Memory.open(path).n == 3
+    assert logcl("absorb", path, tmp_path / "tasks", "--from-task", 2, "--skip-bad").code == 0
+    assert Memory.open(path).n == 5
+
+
+def test_a_first_task_that_fails_leaves_no_memory(tmp_path, npz, logcl):
+    path = tmp_path / "new.logcl"
+    ran = logcl(
+        "absorb",
+        path,
+        npz,
+        "--unit",
+        32,
+        "--set",
+        "generator.learning_rate=1e30",
+        "--set",
+        "generator.epochs=9",
+    )
+    assert ran.code == 2
+    assert "lower learning_rate" in ran.err
+    assert not path.exists()
+
+
+def test_names_with_brackets_are_shown_as_they_are(tmp_path, npz, logcl):
+    path = tmp_path / "a[bold]b[/x].logcl"
+    assert str(path) in logcl("absorb", path, npz, *QUICK).out
+    assert str(path) in logcl("plan", path, "--incoming", 3).out
+    assert str(path) in logcl("train", path, "--set", "classifier.epochs=1").out
+
+
+def test_an_array_of_labels_that_lies(tmp_path, memory, logcl):
+    import io
+    import zipfile
+
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<i8", "fortran_order": False, "shape": (10**12,)})
+    pixels = io.BytesIO()
+    np.save(pixels, np.zeros((3, 8, 8), np.uint8))
+    with zipfile.ZipFile(tmp_path / "liar.npz", "w") as archive:
+        archive.writestr("y.npy", header.getvalue() + bytes(96))
+        archive.writestr("x.npy", pixels.getvalue())
+    ran = logcl("absorb", memory, tmp_path / "liar.npz")
+    assert ran.code == 3
+    assert "truncated" in ran.err
 
 
 def test_skip_bad_goes_on_and_says_what_it_left_out(tmp_path, digits, logcl):

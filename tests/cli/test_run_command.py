@@ -87,6 +87,18 @@ def test_own_arrays_of_every_layout(tmp_path, logcl, shape):
     assert result["raw_bytes"] == 60 * np.prod(shape)
 
 
+def test_nothing_to_test_with(tmp_path, logcl, digits):
+    np.savez("one.npz", x=digits[0][:3], y=[0, 1, 2])
+    ran = logcl("run", "one.npz", *QUICK)
+    assert ran.code == 2
+    assert "no test samples" in ran.err
+
+
+def test_a_method_named_twice_runs_once(tmp_path, logcl):
+    ran = logcl("run", "digits", "--method", "finetune,finetune", "--out", "r", "--json", *QUICK)
+    assert json.loads(ran.out)["method"] == "finetune"
+
+
 def test_more_tasks_than_classes(tmp_path, logcl, digits):
     np.savez("few.npz", x=digits[0][:40], y=digits[1][:40] % 2)
     result = json.loads(logcl("run", "few.npz", "--tasks", 32, "--set", "unit=4", "--json", *QUICK).out)

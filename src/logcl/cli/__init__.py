@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from logcl.cli import data, learning, looking, run
-from logcl.errors import LogCLError
+from logcl.errors import CannotWrite, LogCLError
 from logcl.storage import FORMAT
 
 app = typer.Typer(
@@ -66,3 +66,8 @@ def main() -> None:
     except LogCLError as error:
         print(f"logcl: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        print(f"logcl: {error.filename or 'a file'} cannot be used ({error.strerror})", file=sys.stderr)
+        sys.exit(CannotWrite.exit_code)

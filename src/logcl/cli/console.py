@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,10 +19,11 @@ from logcl.progress import Bars
 
 def _console(*, stderr: bool) -> Console:
     """Lines are never wrapped; where there is no terminal, tables are as wide as they need to be."""
-    console = Console(stderr=stderr, soft_wrap=True, highlight=False)
-    return (
-        console if console.is_terminal else Console(stderr=stderr, soft_wrap=True, highlight=False, width=240)
-    )
+    # No markup: names of files and classes may have brackets in them.
+    console = Console(stderr=stderr, soft_wrap=True, highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = 240
+    return console
 
 
 out = _console(stderr=False)
@@ -39,14 +40,15 @@ SetOption = Annotated[
 
 
 @contextmanager
-def job(what_is_safe: str) -> Iterator[Bars]:
+def job(what_is_safe: str | Callable[[], str]) -> Iterator[Bars]:
     """Progress bars around a long job; Ctrl-C ends it with a sentence that says what state is left."""
     with Bars(err) as bars:
         try:
             yield bars
         except KeyboardInterrupt:
             bars.stop()
-            err.print(f"logcl: interrupted; {what_is_safe}")
+            safe = what_is_safe if isinstance(what_is_safe, str) else what_is_safe()
+            err.print(f"logcl: interrupted; {safe}")
             raise typer.Exit(130) from None
 
 

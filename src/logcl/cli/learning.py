@@ -25,10 +25,12 @@ from logcl.cli.console import (
     print_json,
     table,
 )
-from logcl.errors import BadInput, BadSettings, DataError
+from logcl.errors import BadInput, BadSettings, DataError, LogCLError
 from logcl.memory import Memory
 from logcl.progress import Progress
 from logcl.settings import ImageShape, override
+from logcl.settings import preset as preset_settings
+from logcl.storage import MemoryFile
 from logcl.streams import CATALOG, open_stream, read_npz, read_npz_images
 from logcl.streams.folder import task_folders
 from logcl.streams.images import list_all_images, read_folder, read_image
@@ -64,38 +66,61 @@ def absorb(
 ) -> None:
     """Add labelled images to a memory, which is created if need be; afterwards they are no longer needed."""
     shape = _parse_shape(image_shape) if image_shape else None
+    chosen: dict[str, Any] = {
+        "preset": preset, "unit": unit, "seed": seed, "settings": parse_changes(changes)
+    }  # fmt: skip
+    memory = None
+    if MemoryFile(path).exists():
+        memory = Memory.open(path, shape, **chosen)
+        shape = memory.settings.image_shape
+    else:
+        override(preset_settings(preset or "fast", shape or (1, 28, 28)), chosen["settings"])  # refused early
     report: list[dict[str, Any]] = []
-    with job(f"{path} is as it was before this task") as progress:
-        if path.exists():
-            memory: Memory | None = Memory.open(
-                path, shape, preset=preset, unit=unit, seed=seed, settings=parse_changes(changes)
-            )
-            shape = memory.settings.image_shape if memory else None
-        else:
-            memory = None
-        for number, batch in enumerate(_read(source, shape, skip_bad, data_dir, progress), start=1):
-            if number < from_task:
-                continue
-            for bad, reason in batch.skipped:
-                err.print(f"skipped {bad}: {reason}", markup=False)
-            if memory is None:
-                channels, height, width = batch.x.shape[1:]
-                err.print(
-                    f"new memory {path} for images {channels}x{height}x{width} (channels x height x width); "
-                    "image files of other sizes are resized; --image-shape chooses another",
-                    markup=False,
-                )
-                memory = Memory.open(
-                    path, (channels, height, width),
-                    preset=preset, unit=unit, seed=seed, settings=parse_changes(changes),
-                )  # fmt: skip
-            report.append(_absorb_one(memory, batch, progress))
-            if not as_json:
-                out.print(_sentence(path, report[-1]), markup=False)
+
+    def done() -> str:
+        last = from_task + len(report) - 1
+        return f"tasks up to {last} are in {path}; go on with --from-task {last + 1}" if report else ""
+
+    with job(lambda: done() or f"{path} is as it was before this task") as progress:
+        try:
+            for number, batch in enumerate(_read(source, shape, skip_bad, data_dir, progress), start=1):
+                if number < from_task:
+                    continue
+                for bad, reason in batch.skipped:
+                    err.print(f"skipped {bad}: {reason}")
+                if memory is None:
+                    memory = _first_task(path, batch, chosen, report, progress)
+                else:
+                    report.append(_absorb_one(memory, batch, progress))
+                if not as_json:
+                    out.print(_sentence(path, report[-1]))
+        except LogCLError as error:
+            if report:
+                raise type(error)(f"{str(error).rstrip('.')}; {done()}") from error
+            raise
     if not report:
         raise BadInput(f"{source} has no task {from_task}; nothing was absorbed")
     if as_json:
         print_json({"memory": str(path), "tasks": report, "samples": report[-1]["samples"]})
+
+
+def _first_task(
+    path: Path, batch: _Batch, chosen: dict[str, Any], report: list[dict[str, Any]], progress: Progress
+) -> Memory:
+    """Create the memory for its first task; if that fails there is none afterwards, as before."""
+    channels, height, width = batch.x.shape[1:]
+    memory = Memory.open(path, (channels, height, width), **chosen)
+    err.print(
+        f"new memory {path} for images {channels}x{height}x{width} (channels x height x width); "
+        "image files of other sizes are resized; --image-shape chooses another"
+    )
+    try:
+        report.append(_absorb_one(memory, batch, progress))
+    except BaseException:
+        if not memory.n:
+            memory.path.unlink()
+        raise
+    return memory
 
 
 def plan(
@@ -147,7 +172,13 @@ def train(
 ) -> None:
     """Retrain the global model from replay and keep it in the memory file."""
     memory = Memory.open(path)
-    settings = override(memory.settings, parse_changes(changes)).classifier
+    asked = parse_changes(changes)
+    for name in asked:
+        if not name.startswith("classifier."):
+            raise BadSettings(
+                f"--set {name} is fixed when a memory is created; only classifier settings change"
+            )
+    settings = override(memory.settings, asked).classifier
     with job(f"{path} still has the classifier it had") as progress:
         started = time.perf_counter()
         classifier = Classifier.train(memory, settings, seed=seed, progress=progress)
@@ -175,7 +206,6 @@ def predict(
         err.print(
             f"note: {path} has grown from {classifier.about.samples:,} to {memory.n:,} samples since its "
             f"classifier was trained; `logcl train {path}` brings it up to date",
-            markup=False,
         )
     names: list[str] = []
     arrays: list[NDArray[np.uint8]] = []

@@ -37,7 +37,6 @@ def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:
     out.print(
         f"{path}: {now.n:,} samples of {len(now.classes)} classes, images {channels}x{height}x{width}, "
         f"preset {now.settings.preset}, seed {now.settings.seed}",
-        markup=False,
     )
     out.print(
         f"{human_bytes(about['memory_bytes'])} kept, {human_bytes(about['raw_bytes'])} raw; "
@@ -71,9 +70,9 @@ def verify(path: MemoryArgument, as_json: JsonOption = False) -> None:
         print_json({"memory": str(path), "ok": not problems, "problems": problems})
     elif problems:
         for problem in problems:
-            out.print(f"{path}: {problem}" if str(path) not in problem else problem, markup=False)
+            out.print(f"{path}: {problem}" if str(path) not in problem else problem)
     else:
-        out.print(f"{path}: all well; {memory.n:,} samples, content {memory.digest[:16]}", markup=False)
+        out.print(f"{path}: all well; {memory.n:,} samples, content {memory.digest[:16]}")
     if problems:
         raise typer.Exit(1)
 
@@ -104,7 +103,7 @@ def export(
     if as_json:
         print_json({"memory": str(path), "out": str(final), "samples": now.n})
         return
-    out.print(f"{final}: {now.n:,} samples", markup=False)
+    out.print(f"{final}: {now.n:,} samples")
 
 
 def _describe(memory: Memory, now: Snapshot) -> dict[str, Any]:

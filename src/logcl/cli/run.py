@@ -40,12 +40,18 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds."""
-    names = [name.strip() for name in method.split(",")]
+    names = list(dict.fromkeys(name.strip() for name in method.split(",")))
     unknown = [name for name in names if name not in METHODS]
     if unknown:
         raise BadSettings(f"there is no method {unknown[0]!r}; choose from: {', '.join(METHODS)}")
     cells = [(name, number) for number in range(seed, seed + seeds) for name in names]
-    folder = out_dir or Path("runs") / f"{Path(source).stem}-{preset}"
+    if "seed" in (asked := parse_changes(changes)):
+        raise BadSettings("--set seed would differ from --seed; use --seed")
+    folder = out_dir or Path("runs") / f"{Path(source).resolve().stem}-{preset}"
+    if Path(source).is_dir() and Path(source).resolve() in folder.resolve().parents:
+        raise BadSettings(
+            f"the run folder {folder} would lie inside the images of {source}; choose another --out"
+        )
     folders = {
         cell: folder if len(cells) == 1 and out_dir else folder / f"{cell[0]}-seed{cell[1]}" for cell in cells
     }
@@ -60,12 +66,15 @@ def run(
                 stream = open_stream(source, data_dir=data_dir, tasks=tasks, seed=number, progress=progress)
                 opened = number
             settings = preset_settings(preset, stream.image_shape)
-            settings = override(settings, {**parse_changes(changes), "seed": number})
+            settings = override(settings, {**asked, "seed": number})
             place = folders[name, number]
             _clear(place)
-            results.append(
-                experiment.run(stream, name, settings, place, evaluate=evaluate, progress=progress)
-            )
+            try:
+                result = experiment.run(stream, name, settings, place, evaluate=evaluate, progress=progress)
+            except BaseException:
+                _clear(place)  # half a run is no run
+                raise
+            results.append(result)
     if as_json:
         documents = [
             {**result.model_dump(mode="json"), "folder": str(folders[cell])}

@@ -57,14 +57,17 @@ class MLPDecoder(nn.Module):
         return image
 
 
-class Centre(nn.BatchNorm1d):
-    """Batch normalisation that lets a batch of one pass: it has no spread to divide by."""
+class Centre(nn.BatchNorm2d):
+    """Batch normalisation that lets a single value a channel pass: it has no spread to divide by."""
 
     def forward(self, embedding: Tensor) -> Tensor:
-        """(n, bits) → (n, bits)."""
-        if self.training and len(embedding) < 2:
-            return nn.functional.batch_norm(embedding, self.running_mean, self.running_var, eps=self.eps)
-        return super().forward(embedding)
+        """(n, planes, rows, columns) or (n, bits), the same out."""
+        planes = embedding if embedding.dim() == 4 else embedding[:, :, None, None]
+        if self.training and planes.numel() == planes.shape[1]:
+            planes = nn.functional.batch_norm(planes, self.running_mean, self.running_var, eps=self.eps)
+        else:
+            planes = super().forward(planes)
+        return planes.reshape(embedding.shape)
 
 
 class MLPEncoder(nn.Module):
@@ -138,7 +141,7 @@ class ConvEncoder(nn.Module):
             nn.Conv2d(2 * width, 2 * width, 3, padding=1),
             nn.GELU(),
             nn.Conv2d(2 * width, planes, 1),
-            nn.BatchNorm2d(planes, affine=False) if centred else nn.Identity(),
+            Centre(planes, affine=False) if centred else nn.Identity(),
         )
 
     def forward(self, image: Tensor) -> Tensor:

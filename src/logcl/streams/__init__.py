@@ -9,6 +9,7 @@ import numpy as np
 from logcl.errors import BadSettings, DataError
 from logcl.progress import Progress, Silent
 from logcl.settings import ImageShape
+from logcl.streams.archives import reading
 from logcl.streams.arrays import load_npz, read_npz, read_npz_images
 from logcl.streams.cache import Decoded
 from logcl.streams.catalog import CATALOG, Named
@@ -50,13 +51,15 @@ def open_stream(
     `image_shape` (C, H, W) is for image files: other data keeps its own.
     """
     check_seed(seed)
-    if isinstance(name_or_path, str) and name_or_path in CATALOG:
+    if str(name_or_path) in CATALOG:
         folder = Path(data_dir).expanduser() if data_dir is not None else None
-        return _open_named(CATALOG[name_or_path], folder, tasks, seed, image_shape, progress)
-    path = Path(name_or_path).expanduser()
-    if path.is_dir():
+        return _open_named(CATALOG[str(name_or_path)], folder, tasks, seed, image_shape, progress)
+    path = Path(name_or_path)
+    with reading(path, "check the path and its permissions"):
+        is_folder, is_file = path.is_dir(), path.is_file()
+    if is_folder:
         return _open_folder(path, tasks, seed, image_shape, progress)
-    if path.is_file():
+    if is_file:
         if path.suffix.lower() != ".npz":
             raise DataError(f"{path}: is neither a folder of images nor an .npz file.")
         data = load_npz(path, progress)

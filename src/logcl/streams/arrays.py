@@ -144,12 +144,15 @@ def _header(path: Path, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bo
 def _labels(path: Path, name: str) -> NDArray[Any]:
     with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
         shape, _, dtype = _header(path, name, file)
+        size = archive.getinfo(f"{name}.npy").file_size
     if len(shape) == 2 and shape[1] == 1:
         shape = shape[:1]
     if len(shape) != 1 or shape[0] < 1:
         raise BadInput(f"{path}: {name} must hold one label a sample, shape (n,), not {shape}.")
     if dtype.kind not in "iuUS":
         raise BadInput(f"{path}: {name} must hold whole numbers or strings, not {dtype}.")
+    if size < math.prod(shape) * dtype.itemsize:
+        raise DataError(f"{path}: its array {name} is truncated; {_REMEDY}.")
     with np.load(path, allow_pickle=False) as archive:
         labels: NDArray[Any] = archive[name].reshape(-1)
     if dtype.kind == "S":
