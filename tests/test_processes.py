@@ -185,10 +185,9 @@ def test_a_full_disk_changes_nothing(memory, tasks, tmp_path):
         assert "Traceback" not in err
         assert Memory.open(path).digest == memory.digest
         assert Memory.open(path).verify() == []
-        with (disk / "ballast").open("ab") as ballast, contextlib.suppress(OSError):
+        with (disk / "ballast").open("ab", buffering=0) as ballast, contextlib.suppress(OSError):
             while True:  # not even a byte for the lock
                 ballast.write(bytes(512))
-                ballast.flush()
         code, _, err = finish(start("absorb", path, tasks[0]))
         assert code == 7, err
         assert "Traceback" not in err

@@ -32,6 +32,7 @@ from logcl.settings import ImageShape, override
 from logcl.settings import preset as preset_settings
 from logcl.storage import MemoryFile
 from logcl.streams import CATALOG, open_stream, read_npz, read_npz_images
+from logcl.streams.archives import reading
 from logcl.streams.folder import task_folders
 from logcl.streams.images import list_all_images, read_folder, read_image
 
@@ -237,21 +238,23 @@ def _read(
 ) -> Iterator[_Batch]:
     """The tasks of a source, one at a time."""
     place = Path(source)
+    with reading(place, "check the path and its permissions"):
+        is_folder, is_file = place.is_dir(), place.is_file()
     if source in CATALOG:
         stream = open_stream(source, data_dir=data_dir, progress=progress)
         for number, task in enumerate(stream, start=1):
             names = np.array(stream.classes)[task.y]
             yield _Batch(f"{source}, task {number} of {len(stream)}", task.x, names, [])
-    elif place.is_dir():
+    elif is_folder:
         for folder in task_folders(place):
             found = read_folder(folder, shape, skip_bad=skip_bad, progress=progress)
             channels, height, width = found.x.shape[1:]
             shape = channels, height, width  # what suited the first task is the shape of them all
             yield _Batch(str(folder), found.x, found.y, found.skipped)
-    elif place.is_file() and place.suffix.lower() == ".npz":
+    elif is_file and place.suffix.lower() == ".npz":
         x, labels = read_npz(place)
         yield _Batch(source, x, labels, [])
-    elif place.exists():
+    elif is_file:
         raise DataError(f"{source} is neither a folder of class-named folders nor an .npz file")
     else:
         raise DataError(f"{source} does not exist, and is none of the named data sets: {', '.join(CATALOG)}")
