@@ -27,10 +27,14 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 STEPS = 1000  # about two seconds of training: long enough to be caught in the middle
 
 
-def start(*arguments: object, **options) -> subprocess.Popen:
+def start(*arguments: object, before=lambda: None) -> subprocess.Popen:
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored in whatever a shell starts in the background
+        before()
+
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, **options,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, preexec_fn=prepare,
     )  # fmt: skip
 
 
@@ -209,7 +213,7 @@ def test_a_file_size_limit_changes_nothing(memory, tasks):
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    code, _, err = finish(start("absorb", memory.path, tasks[0], preexec_fn=limited))
+    code, _, err = finish(start("absorb", memory.path, tasks[0], before=limited))
     assert code == 7, err
     assert "could not be written" in err
     assert "Traceback" not in err
