@@ -43,9 +43,13 @@ def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, 
 
 
 def weights(network: nn.Module, prefix: str, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The state of a network on the CPU, its real numbers in `dtype`, each name behind `prefix`."""
+    """The state of a network on the CPU, its weights in `dtype`, each name behind `prefix`.
+
+    Buffers keep their type: variances of a batch normalisation may exceed what half precision holds.
+    """
+    weights = {name for name, _ in network.named_parameters()}
     return {
-        f"{prefix}.{name}": (value.to(dtype) if value.is_floating_point() else value).cpu().contiguous()
+        f"{prefix}.{name}": (value.to(dtype) if name in weights else value).cpu().contiguous()
         for name, value in network.state_dict().items()
     }
 

@@ -164,10 +164,8 @@ def predict_proba(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.f
     device = choose_device()
     blocks = [
         # A copy, because pixels may be a read-only memory map.
-        network(to_unit(torch.from_numpy(pixels[start : start + 1024].copy()).to(device)))
-        .softmax(dim=1)
-        .cpu()
-        for start in range(0, len(pixels), 1024)
+        network(to_unit(torch.from_numpy(pixels[start : start + 256].copy()).to(device))).softmax(dim=1).cpu()
+        for start in range(0, len(pixels), 256)
     ]
     outputs = torch.cat(blocks).numpy() if blocks else np.empty((0, 1), np.float32)
     return np.asarray(outputs, dtype=np.float32)

@@ -19,7 +19,7 @@ from logcl import codes, networks
 from logcl.settings import GeneratorSettings, Recipe
 from logcl.training import Work, choose_device, fit, seeded, steps_a_pass
 
-_BLOCK = 1024  # rows decoded or encoded at once when nothing is trained
+_BLOCK = 256  # rows decoded or encoded at once when nothing is trained: 150 MB in each published layer
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def warm_up_recipe(settings: GeneratorSettings) -> Recipe:
     return Recipe(
         epochs=settings.warm_up_epochs,
         batch_size=settings.batch_size,
-        learning_rate=min(settings.learning_rate, 1e-3),
+        learning_rate=settings.warm_up_learning_rate,
         schedule=settings.schedule,
         decay=settings.decay,
     )

@@ -84,12 +84,14 @@ class LocalModel:
             progress or Silent(),
             f"level {slot.level} ({len(samples):,} samples)",
         )
+        ratio = size_ratio(slot.level, top_level)
         spec = networks.AutoencoderSpec(
             network=options.network,
             image_shape=settings.image_shape,
             bits=options.bits,
-            width=max(round(options.width * size_ratio(slot.level, top_level)), 1),
+            width=options.width,
         )
+        spec = networks.sized(spec, ratio)
         if options.codes == "stored":
             result = encoding.learned(samples.x, spec, options, work)
         else:
@@ -108,17 +110,22 @@ class LocalModel:
         labeller = None
         if options.labels == "labeller" and len(classes) > 1:
             labeller = networks.ClassifierSpec(
-                network="mlp", image_shape=settings.image_shape, classes=len(classes), width=8
+                network=options.labeller,
+                image_shape=settings.image_shape,
+                classes=len(classes),
+                width=options.labeller_width,
             )
+            labeller = networks.sized(labeller, ratio)
         about = Description(
             level=slot.level, start=slot.start, stop=slot.stop, decoder=spec, codes=options.codes,
             classes=tuple(int(c) for c in classes), labeller=labeller,
             runs=encoded(samples.runs, squared_errors(x, replayed.numpy())),
         )  # fmt: skip
         packed = codes.pack(result.bits) if options.codes == "stored" else None
-        labels = (
-            _fit_labeller(labeller, replayed, positions, work.part("labeller")) if labeller else positions
-        )
+        labels: NDArray[np.int64] | nn.Module = positions
+        if labeller:
+            recipe = options.labeller_training
+            labels = _fit_labeller(labeller, replayed, positions, recipe, work.part("labeller"))
         return LocalModel(about, result.decoder, packed, labels), result.order
 
     def replay(self, indices: NDArray[np.integer[Any]] | None = None) -> tuple[Tensor, NDArray[np.int64]]:
@@ -188,16 +195,13 @@ def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
             raise Damaged(f"{name} {problem}; `logcl verify` says what is intact")
 
 
-_LABELLER = Recipe(epochs=15, min_steps=600, learning_rate=3e-3)
-
-
-def fit_steps(samples: int, options: GeneratorSettings) -> int:
-    """Optimiser steps that fitting so many samples takes, for the estimate of the time left."""
+def fit_steps(samples: int, classes: int, options: GeneratorSettings) -> int:
+    """Optimiser steps that fitting so many samples of so many classes takes, to estimate the time left."""
     steps = total_steps(options, samples)
     if options.codes == "index" and options.assignment != "none":
         steps += total_steps(encoding.warm_up_recipe(options), samples)
-    if options.labels == "labeller":
-        steps += total_steps(_LABELLER, samples)
+    if options.labels == "labeller" and classes > 1:
+        steps += total_steps(options.labeller_training, samples)
     return steps
 
 
@@ -210,7 +214,7 @@ def size_ratio(level: int, top_level: int) -> float:
 def label(labeller: nn.Module, images: Tensor) -> NDArray[np.int64]:
     """The most probable class of each uint8 image."""
     device = next(labeller.parameters()).device
-    parts = [labeller(encoding.to_unit(block.to(device))).argmax(dim=1).cpu() for block in images.split(1024)]
+    parts = [labeller(encoding.to_unit(block.to(device))).argmax(dim=1).cpu() for block in images.split(256)]
     classes: NDArray[np.int64] = torch.cat(parts).numpy()
     return classes
 
@@ -219,6 +223,7 @@ def _fit_labeller(
     spec: networks.ClassifierSpec,
     images: Tensor,
     positions: NDArray[np.int64],
+    recipe: Recipe,
     work: Work,
 ) -> nn.Module:
     """f(x; θk), trained on the decoded images: exactly those it will be asked about."""
@@ -231,11 +236,13 @@ def _fit_labeller(
         rows = rows.to(device)
         return nn.functional.cross_entropy(labeller(encoding.to_unit(x[rows])), y[rows])
 
-    fit(labeller, loss, len(y), _LABELLER, work)
+    fit(labeller, loss, len(y), recipe, work)
     _round_to_half(labeller)
     return labeller
 
 
 def _round_to_half(network: nn.Module) -> None:
     """What is replayed now must be what is replayed after a restart: round to what the file keeps."""
-    network.half().float().eval()
+    for weight in network.parameters():
+        weight.data = weight.data.half().float()
+    network.eval()

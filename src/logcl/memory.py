@@ -61,6 +61,7 @@ class Memory:
         image_shape: ImageShape | None = None,
         *,
         preset: str | None = None,
+        dataset: str | None = None,
         seed: int | None = None,
         unit: int | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -68,8 +69,9 @@ class Memory:
         """Open a memory, or create it if there is none at `path`.
 
         Creating needs `image_shape` (channels, height, width). The other arguments choose settings, which
-        are kept in the file: `preset` is fast or paper-cpu, `settings` maps dotted names to values, e.g.
-        {"generator.epochs": 50}. For a memory that exists they may be left out, and must agree if given.
+        are kept in the file: `preset` is fast, paper-cpu or paper, `settings` maps dotted names to values,
+        e.g. {"generator.epochs": 50}. For a memory that exists they may be left out, and must agree if given.
+        `dataset` (mnist, omniglot, cifar100) says whose hyperparameters a new memory of preset paper has.
         """
         memory = Memory(path)
         changes = dict(settings or {})
@@ -82,7 +84,8 @@ class Memory:
                 f"{path} does not exist; `logcl absorb` creates it, as does Memory.open with "
                 f"image_shape=(channels, height, width)"
             )
-        return Memory.create(path, override(preset_settings(preset or "fast", image_shape), changes))
+        chosen = preset_settings(preset or "fast", image_shape, dataset)
+        return Memory.create(path, override(chosen, changes))
 
     @staticmethod
     def create(path: str | os.PathLike[str], settings: Settings) -> Memory:
@@ -149,11 +152,12 @@ class Memory:
             first = n - len(pool) + 1
 
             models, orders = {}, {}
-            steps = sum(fit_steps(slot.samples, now.settings.generator) for slot in plan.train)
+            parts = {s: pool.part(s.start - first, s.stop - first + 1) for s in plan.train}
+            options = now.settings.generator
+            steps = sum(fit_steps(len(part), len(np.unique(part.y)), options) for part in parts.values())
             with (progress or Silent()).track(f"absorbing {len(x):,} samples", max(steps, 1)) as count:
                 bars = Counted(progress or Silent(), count)
-                for slot in plan.train:
-                    part = pool.part(slot.start - first, slot.stop - first + 1)
+                for slot, part in parts.items():
                     top_level = (plan.keep + plan.train)[0].level
                     models[slot], orders[slot] = LocalModel.fit(slot, part, now.settings, top_level, bars)
 

@@ -7,23 +7,34 @@ when the memory is created, and the resolved values are kept in the memory file.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from logcl import appendix
 from logcl.errors import BadSettings
 
 ImageShape = tuple[int, int, int]
 """Channels, height, width."""
 
-PresetName = Literal["fast", "paper-cpu"]
+PresetName = Literal["fast", "paper-cpu", "paper"]
+PRESETS: dict[PresetName, str] = {
+    "fast": "learned binary codes and labels are stored: most accuracy for a byte and a second (default)",
+    "paper-cpu": "the published method, codes computed from the index, with networks small enough for a CPU",
+    "paper": "the published method with its networks and hyperparameters, by data set; for an accelerator",
+}
+
+AutoencoderNetwork = Literal["mlp", "conv", "binplay"]
+ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18"]
 
 
 class Frozen(BaseModel):
     """Settings are values: they do not change, and a misspelt name is refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )  # fmt: skip
 
 
 class Recipe(Frozen):
@@ -34,23 +45,26 @@ class Recipe(Frozen):
     min_steps: int = Field(0, ge=0, le=10_000_000)
     """At least so many optimiser steps: a level of few samples needs more passes than a large one."""
     batch_size: int = Field(128, ge=1, le=1_000_000)
+    """Samples in one optimiser step."""
     optimiser: Literal["adam", "sgd"] = "adam"
-    """`sgd` has Nesterov momentum 0.9."""
+    """`adam`, or `sgd` with Nesterov momentum 0.9."""
     learning_rate: float = Field(1e-3, gt=0)
     """The highest rate of the schedule."""
     schedule: Literal["constant", "one-cycle", "exponential"] = "one-cycle"
+    """How the rate changes: not at all, up and down once, or by the factor `decay` a pass."""
     decay: float = Field(0.99, gt=0, le=1)
     """Factor a pass, for the exponential schedule."""
     weight_decay: float = Field(0.0, ge=0)
+    """Shrinks the weights a little in each step; with Adam apart from the gradient, as AdamW does."""
 
 
 class GeneratorSettings(Recipe):
     """The local models: a decoder, and the codes and labels it is given."""
 
-    network: Literal["mlp", "conv"] = "mlp"
-    """`mlp`: one hidden layer; `conv`: bit planes at a quarter of the resolution, for larger images."""
+    network: AutoencoderNetwork = "mlp"
+    """`mlp`: one hidden layer; `conv`: bit planes at a quarter of the resolution; `binplay`: as published."""
     width: int = Field(256, ge=1, le=65_536)
-    """Hidden units (`mlp`) or channels (`conv`) of the largest level; smaller levels get fewer."""
+    """Hidden units (`mlp`) or channels of the largest level; smaller levels get fewer."""
     codes: Literal["stored", "index"] = "stored"
     """`stored`: learned, kept as packed bits; `index`: computed from the sample index, nothing is kept."""
     bits: int = Field(256, ge=1, le=65_536)
@@ -59,18 +73,27 @@ class GeneratorSettings(Recipe):
     """`stored`: packed integers; `labeller`: the paper's local f(x; θk) applied to the decoded image."""
     warm_up_epochs: int = Field(10, ge=1)
     """Index codes only: passes of the autoencoder before samples are assigned to codes."""
+    warm_up_learning_rate: float = Field(1e-3, gt=0)
+    """Index codes only: the highest rate of these passes."""
     pull: float = Field(10.0, ge=0)
     """Index codes only: weight of the distance between an embedding and its nearest free code."""
     assignment: Literal["greedy", "optimal", "none"] = "greedy"
     """Index codes only: how samples are matched with codes. `optimal` is cubic in the samples of a level."""
+    labeller: ClassifierNetwork = "mlp"
+    """Labeller only: its network, one of the classifier's."""
+    labeller_width: int = Field(8, ge=1, le=4096)
+    """Labeller only: as `classifier.width`, at the largest level; smaller levels get less."""
+    labeller_training: Recipe = Recipe(epochs=15, min_steps=600, learning_rate=3e-3)
+    """Labeller only: how it is trained on the decoded images."""
 
 
 class ClassifierSettings(Recipe):
     """The global model, trained on replay of the whole memory."""
 
-    network: Literal["convnet", "mlp"] = "convnet"
+    network: ClassifierNetwork = "convnet"
+    """`convnet`: small and fast; `mlp`: for tiny images; `lenet`, `resnet18`: the published ones."""
     width: int = Field(16, ge=1, le=4096)
-    """Channels of the first convolutions (`convnet`) or an eighth of the hidden units (`mlp`)."""
+    """Channels of the first convolutions, or an eighth of the hidden units (`mlp`)."""
     noise: float = Field(0.15, ge=0, le=1)
     """Standard deviation of the white noise added to replayed images (the paper's aug)."""
 
@@ -79,10 +102,13 @@ class Settings(Frozen):
     """All that decides what a memory does with its samples."""
 
     preset: PresetName = "fast"
+    """Where these settings started from."""
     image_shape: ImageShape
+    """Channels, height, width."""
     unit: int = Field(512, ge=1, le=2**40)
     """L: samples in a level-0 model; up to L - 1 of the newest samples wait in the buffer."""
     seed: int = Field(0, ge=0, lt=2**63)
+    """Decides initial weights, order and noise: the same seed, the same bytes."""
     generator: GeneratorSettings = GeneratorSettings()
     classifier: ClassifierSettings = ClassifierSettings()
 
@@ -96,13 +122,22 @@ class Settings(Frozen):
             )
         if self.generator.codes == "index" and self.generator.network == "conv":
             raise ValueError(
-                "codes = index needs network = mlp: codes computed from the index are not laid out in space"
+                "codes = index needs network = mlp or binplay: codes computed from the index are not laid "
+                "out in space"
             )
+        used = {self.classifier.network}
+        if self.generator.labels == "labeller":
+            used.add(self.generator.labeller)
+        if "lenet" in used and min(height, width) < 8:
+            raise ValueError(f"network = lenet needs images of at least 8x8, not {height}x{width}")
         return self
 
 
-def preset(name: str, image_shape: ImageShape) -> Settings:
-    """The settings that preset `name` stands for on images of this shape."""
+def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Settings:
+    """The settings that preset `name` stands for on images of this shape.
+
+    `paper` depends on the data set: `dataset` names one of the paper's; for others the image shape decides.
+    """
     try:
         channels, height, width = map(operator.index, image_shape)
     except (TypeError, ValueError) as error:
@@ -110,6 +145,9 @@ def preset(name: str, image_shape: ImageShape) -> Settings:
     image_shape = channels, height, width
     values = channels * height * width
     unit = 128 if values <= 256 else 512
+    classifier = ClassifierSettings(
+        epochs=10, min_steps=120, learning_rate=5e-3, width=16 if channels == 1 else 32
+    )  # fmt: skip
     if name == "fast":
         generator = _fast_generator(image_shape, values)
     elif name == "paper-cpu":
@@ -117,11 +155,10 @@ def preset(name: str, image_shape: ImageShape) -> Settings:
             codes="index", labels="labeller", bits=200, width=max(256, min(1024, 2 * values)), epochs=60,
             min_steps=2000, learning_rate=2e-3, batch_size=128,
         )  # fmt: skip
+    elif name == "paper":
+        generator, classifier = _published(appendix.column(dataset, channels), channels)
     else:
-        raise BadSettings(f"there is no preset {name!r}; choose one of: fast, paper-cpu")
-    classifier = ClassifierSettings(
-        epochs=10, min_steps=120, learning_rate=5e-3, width=16 if channels == 1 else 32
-    )  # fmt: skip
+        raise BadSettings(f"there is no preset {name!r}; choose one of: {', '.join(PRESETS)}")
     return parse(
         {
             "preset": name,
@@ -144,6 +181,25 @@ def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
     return GeneratorSettings(
         network="conv", bits=bits, width=48, epochs=10, min_steps=600, learning_rate=3e-3, batch_size=64
     )  # fmt: skip
+
+
+def _published(column: appendix.Column, channels: int) -> tuple[GeneratorSettings, ClassifierSettings]:
+    # Not in the appendix: the noise (on colour images of the order of the decoders' own errors), and that
+    # f(x; θk) is trained like f(x; θg), whose symbol it shares. Only generators have a schedule there.
+    classifier = ClassifierSettings(
+        network=column.classifier, width=64, noise=0.15 if channels == 1 else 0.05, schedule="constant",
+        batch_size=column.classifier_batch, learning_rate=column.classifier_rate,
+        epochs=column.classifier_epochs,
+    )  # fmt: skip
+    generator = GeneratorSettings(
+        network="binplay", width=32, codes="index", bits=column.latent, labels="labeller",
+        batch_size=column.generator_batch, epochs=column.generator_epochs,
+        learning_rate=column.generator_rate, schedule="exponential", decay=appendix.SCHEDULER_RATE,
+        warm_up_epochs=column.warm_up_epochs, warm_up_learning_rate=column.warm_up_rate,
+        labeller=classifier.network, labeller_width=classifier.width,
+        labeller_training=Recipe.model_validate(classifier.model_dump(include=set(Recipe.model_fields))),
+    )  # fmt: skip
+    return generator, classifier
 
 
 def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -183,7 +239,14 @@ def parse(data: Mapping[str, Any]) -> Settings:
 
 
 def _names(settings: Settings) -> list[str]:
-    names = []
-    for name, value in settings.model_dump().items():
-        names += [f"{name}.{inner}" for inner in value] if isinstance(value, dict) else [name]
-    return names
+    return [name for name, _, _ in described(settings)]
+
+
+def described(settings: Frozen, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Every setting by its dotted name, with its value and its meaning in a line."""
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if isinstance(value, Frozen):
+            yield from described(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value, " ".join((field.description or "").split())

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from logcl.cli import data, learning, looking, run
+from logcl.cli import data, learning, looking, presets, run
 from logcl.errors import CannotWrite, LogCLError
 from logcl.storage import FORMAT
 
@@ -36,6 +36,7 @@ for command in (
     run.run,
 ):
     app.command()(command)
+app.add_typer(presets.app, name="presets", help="Show the presets and what they stand for.")
 app.add_typer(data.app, name="data", help="List, fetch and check the named data sets.")
 
 

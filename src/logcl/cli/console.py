@@ -15,6 +15,7 @@ from rich.table import Table
 
 from logcl.errors import BadSettings
 from logcl.progress import Bars
+from logcl.settings import ImageShape
 
 
 def _console(*, stderr: bool) -> Console:
@@ -76,6 +77,15 @@ def parse_changes(changes: Sequence[str] | None) -> dict[str, str]:
             raise BadSettings(f"--set {change} has no value; write --set NAME=VALUE")
         parsed[name.strip()] = value.strip()
     return parsed
+
+
+def parse_shape(text: str) -> ImageShape:
+    """`--image-shape 3x32x32` as channels, height, width."""
+    parts = text.lower().split("x")
+    if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
+        raise BadSettings(f"--image-shape {text} is not CHANNELSxHEIGHTxWIDTH, e.g. 3x32x32")
+    channels, height, width = map(int, parts)
+    return channels, height, width
 
 
 def human_bytes(count: float) -> str:

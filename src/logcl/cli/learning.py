@@ -22,6 +22,7 @@ from logcl.cli.console import (
     job,
     out,
     parse_changes,
+    parse_shape,
     print_json,
     table,
 )
@@ -56,7 +57,9 @@ def absorb(
     image_shape: Annotated[
         str | None, typer.Option(metavar="CxHxW", help="Shape of a new memory's images, e.g. 3x32x32.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="For a new memory: fast (default) or paper-cpu.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="For a new memory: fast (default), paper-cpu, paper.")
+    ] = None,
     unit: Annotated[int | None, typer.Option(min=1, help="For a new memory: samples in a unit.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="For a new memory.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
@@ -66,16 +69,18 @@ def absorb(
     as_json: JsonOption = False,
 ) -> None:
     """Add labelled images to a memory, which is created if need be; afterwards they are no longer needed."""
-    shape = _parse_shape(image_shape) if image_shape else None
+    shape = parse_shape(image_shape) if image_shape else None
+    dataset = source if source in CATALOG else None
     chosen: dict[str, Any] = {
-        "preset": preset, "unit": unit, "seed": seed, "settings": parse_changes(changes)
+        "preset": preset, "dataset": dataset, "unit": unit, "seed": seed, "settings": parse_changes(changes)
     }  # fmt: skip
     memory = None
     if MemoryFile(path).exists():
         memory = Memory.open(path, shape, **chosen)
         shape = memory.settings.image_shape
     else:
-        override(preset_settings(preset or "fast", shape or (1, 28, 28)), chosen["settings"])  # refused early
+        expected = preset_settings(preset or "fast", shape or (1, 28, 28), dataset)
+        override(expected, chosen["settings"])  # refused early
     report: list[dict[str, Any]] = []
 
     def done() -> str:
@@ -285,11 +290,3 @@ def _sentence(path: Path, done: dict[str, Any]) -> str:
         f"(levels trained: {levels}; {done['buffer']:,} in the buffer); holds {done['samples']:,} samples "
         f"in {human_bytes(done['memory_bytes'])}, raw {human_bytes(done['raw_bytes'])}"
     )
-
-
-def _parse_shape(text: str) -> ImageShape:
-    parts = text.lower().split("x")
-    if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
-        raise BadSettings(f"--image-shape {text} is not CHANNELSxHEIGHTxWIDTH, e.g. 3x32x32")
-    channels, height, width = map(int, parts)
-    return channels, height, width

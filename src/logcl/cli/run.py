@@ -16,7 +16,7 @@ from logcl.experiment import Evaluate, Result
 from logcl.methods import METHODS
 from logcl.settings import override
 from logcl.settings import preset as preset_settings
-from logcl.streams import Stream, open_stream
+from logcl.streams import CATALOG, Stream, open_stream
 
 
 def run(
@@ -27,7 +27,7 @@ def run(
     method: Annotated[
         str, typer.Option(help=f"One or several, separated by commas: {', '.join(METHODS)}.")
     ] = "logcl",
-    preset: Annotated[str, typer.Option(help="fast or paper-cpu.")] = "fast",
+    preset: Annotated[str, typer.Option(help="fast, paper-cpu or paper.")] = "fast",
     seed: Annotated[int, typer.Option(min=0, help="Decides splits, weights and order.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Repeat with so many seeds, from --seed on.")] = 1,
     evaluate: Annotated[
@@ -65,7 +65,7 @@ def run(
             if opened != number or stream is None:
                 stream = open_stream(source, data_dir=data_dir, tasks=tasks, seed=number, progress=progress)
                 opened = number
-            settings = preset_settings(preset, stream.image_shape)
+            settings = preset_settings(preset, stream.image_shape, source if source in CATALOG else None)
             settings = override(settings, {**asked, "seed": number})
             place = folders[name, number]
             _clear(place)

@@ -7,19 +7,19 @@ Any image shape from 1x8x8 up. Only the decoder is kept; the encoder is dropped 
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.settings import Frozen, ImageShape
+from logcl.networks.binplay import BinPlayDecoder, BinPlayEncoder
+from logcl.networks.layers import BatchNorm
+from logcl.settings import AutoencoderNetwork, Frozen, ImageShape
 
 
 class AutoencoderSpec(Frozen):
     """All that is needed to build the networks of one local model again."""
 
-    network: Literal["mlp", "conv"]
+    network: AutoencoderNetwork
     image_shape: ImageShape
     bits: int = Field(ge=1, le=65_536)
     width: int = Field(ge=1, le=65_536)
@@ -27,6 +27,8 @@ class AutoencoderSpec(Frozen):
 
 def decoder(spec: AutoencoderSpec) -> nn.Module:
     """Codes (n, bits) of ±1 → images (n, C, H, W) in [0, 1]."""
+    if spec.network == "binplay":
+        return BinPlayDecoder(spec.image_shape, spec.bits, spec.width)
     return MLPDecoder(spec) if spec.network == "mlp" else ConvDecoder(spec)
 
 
@@ -37,6 +39,9 @@ def encoder(spec: AutoencoderSpec, *, centred: bool) -> nn.Module:
     for about half of the images, which halves the error of learned codes. Codes that are given, not
     learned, have no such freedom, and their encoder goes without.
     """
+    if spec.network == "binplay":
+        last = Centre(spec.bits, affine=False) if centred else nn.Identity()
+        return BinPlayEncoder(spec.image_shape, spec.bits, spec.width, last)
     return MLPEncoder(spec, centred) if spec.network == "mlp" else ConvEncoder(spec, centred)
 
 
@@ -57,17 +62,13 @@ class MLPDecoder(nn.Module):
         return image
 
 
-class Centre(nn.BatchNorm2d):
-    """Batch normalisation that lets a single value a channel pass: it has no spread to divide by."""
+class Centre(BatchNorm):
+    """Batch normalisation of embeddings, whether they are laid out in planes or not."""
 
     def forward(self, embedding: Tensor) -> Tensor:
         """(n, planes, rows, columns) or (n, bits), the same out."""
         planes = embedding if embedding.dim() == 4 else embedding[:, :, None, None]
-        if self.training and planes.numel() == planes.shape[1]:
-            planes = nn.functional.batch_norm(planes, self.running_mean, self.running_var, eps=self.eps)
-        else:
-            planes = super().forward(planes)
-        return planes.reshape(embedding.shape)
+        return super().forward(planes).reshape(embedding.shape)
 
 
 class MLPEncoder(nn.Module):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.settings import Frozen, ImageShape
+from logcl.networks.published import LeNet, ResNet18
+from logcl.settings import ClassifierNetwork, Frozen, ImageShape
 
 
 class ClassifierSpec(Frozen):
     """All that is needed to build a classifier again."""
 
-    network: Literal["convnet", "mlp"]
+    network: ClassifierNetwork
     image_shape: ImageShape
     classes: int = Field(ge=1, le=10_000_000)
     width: int = Field(ge=1, le=4096)
@@ -21,6 +20,10 @@ class ClassifierSpec(Frozen):
 
 def classifier(spec: ClassifierSpec) -> nn.Module:
     """Images (n, C, H, W) in [0, 1] → one score a class, (n, classes)."""
+    if spec.network == "lenet":
+        return LeNet(spec.image_shape, spec.classes, spec.width)
+    if spec.network == "resnet18":
+        return ResNet18(spec.image_shape, spec.classes, spec.width)
     return ConvNet(spec) if spec.network == "convnet" else MLP(spec)
 
 

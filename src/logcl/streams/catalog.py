@@ -9,6 +9,7 @@ from typing import Protocol
 
 from logcl.errors import BadSettings
 from logcl.progress import Progress
+from logcl.settings import ImageShape
 from logcl.streams.cache import Decoded
 from logcl.streams.cifar100 import find_cifar100, load_cifar100
 from logcl.streams.digits import load_digits
@@ -31,6 +32,7 @@ class Named:
     name: str
     summary: str
     tasks: int
+    image_shape: ImageShape
     load: Load
     source: Source | None = None
     """The files it is read from; None if it needs none."""
@@ -43,15 +45,30 @@ class Named:
 CATALOG = {
     entry.name: entry
     for entry in (
-        Named("digits", "scikit-learn's handwritten digits, 5 tasks of 2", 5, load_digits),
-        Named("mnist", "handwritten digits, 5 tasks of 2", 5, load_mnist, SOURCES["mnist"], find_mnist),
+        Named("digits", "scikit-learn's handwritten digits, 5 tasks of 2", 5, (1, 8, 8), load_digits),
         Named(
-            "omniglot", "50 alphabets, 10 tasks of 5", 10, load_omniglot, SOURCES["omniglot"], find_omniglot
+            "mnist",
+            "handwritten digits, 5 tasks of 2",
+            5,
+            (1, 28, 28),
+            load_mnist,
+            SOURCES["mnist"],
+            find_mnist,
+        ),
+        Named(
+            "omniglot",
+            "50 alphabets, 10 tasks of 5",
+            10,
+            (1, 28, 28),
+            load_omniglot,
+            SOURCES["omniglot"],
+            find_omniglot,
         ),
         Named(
             "omniglot-100",
             "300 characters, 100 tasks of 3",
             100,
+            (1, 28, 28),
             load_omniglot_100,
             SOURCES["omniglot"],
             find_omniglot,
@@ -60,6 +77,7 @@ CATALOG = {
             "cifar100",
             "100 kinds of things in colour, 20 tasks of 5, class order by seed",
             20,
+            (3, 32, 32),
             load_cifar100,
             SOURCES["cifar100"],
             find_cifar100,
