@@ -154,7 +154,35 @@ def test_steps_are_known_beforehand(digits):
         settings = options({**changes, "generator.min_steps": 10, "generator.epochs": 2})
         counter = Counter()
         LocalModel.fit(Slot(0, 1, 64), take(digits, 64), settings, 0, counter)
-        assert counter.steps == fit_steps(64, settings.generator)
+        assert counter.steps == fit_steps(64, 10, settings.generator)
+
+
+@pytest.mark.parametrize("level", [0, 2, 4])
+def test_sizes_by_level_hold_for_bytes(digits, level):
+    """The paper's ratio of model j to the largest, for decoder and labeller together."""
+    settings = options(
+        {
+            "generator.codes": "index",
+            "generator.labels": "labeller",
+            "generator.labeller_width": 32,
+            "generator.labeller_training.min_steps": 1,
+            "generator.labeller_training.epochs": 1,
+            "generator.warm_up_epochs": 1,
+            "generator.min_steps": 1,
+            "generator.epochs": 1,
+        }
+    )
+    sizes = [
+        len(LocalModel.fit(Slot(j, 1, 64), take(digits, 64), settings, top_level=4)[0].to_bytes())
+        for j in (level, 4)
+    ]
+    assert 0.85 * size_ratio(level, 4) <= sizes[0] / sizes[1] <= size_ratio(level, 4) + 0.03
+
+
+def test_a_level_of_one_class_has_no_labeller_to_wait_for(digits):
+    settings = options({"generator.labels": "labeller"})
+    with_labeller, without = (fit_steps(64, classes, settings.generator) for classes in (2, 1))
+    assert with_labeller - without == settings.generator.labeller_training.min_steps
 
 
 @pytest.fixture(scope="module")
