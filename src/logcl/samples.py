@@ -106,6 +106,22 @@ def encoded(runs: Sequence[Run], errors: NDArray[np.floating]) -> tuple[Run, ...
     return tuple(_mean_run(list(group)) for _, group in groupby(longer, key=lambda run: run.generation))
 
 
+def by_generation(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """One run for each generation, youngest first, with the mean history of its samples."""
+    aged = sorted(runs, key=lambda run: run.generation)
+    return tuple(_mean_run(list(group)) for _, group in groupby(aged, key=lambda run: run.generation))
+
+
+def added_errors(runs: Sequence[Run]) -> tuple[float, ...]:
+    """What encoding number 0, 1, ... added, each a mean over the samples that went through it."""
+    most = max((len(run.errors) for run in runs), default=0)
+    through = [[run for run in runs if len(run.errors) > number] for number in range(most)]
+    return tuple(
+        sum(run.count * run.errors[number] for run in mine) / sum(run.count for run in mine)
+        for number, mine in enumerate(through)
+    )
+
+
 def _mean_run(runs: list[Run]) -> Run:
     counts = [run.count for run in runs]
     history = np.average([run.errors for run in runs], axis=0, weights=counts)

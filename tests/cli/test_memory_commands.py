@@ -1,6 +1,7 @@
 """The command line on one's own images, as a newcomer would use it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -137,6 +138,48 @@ def test_inspect(memory, logcl):
     about = json.loads(logcl("inspect", memory, "--json").out)
     assert about["classifier"]["state"] == "up to date"
     assert about["memory_bytes"] < memory.stat().st_size
+
+
+def test_inspect_shows_what_each_encoding_added(memory, npz, logcl):
+    assert logcl("absorb", memory, npz).code == 0
+    about = json.loads(logcl("inspect", memory, "--json").out)
+    (level, small) = about["levels"]
+    assert level["generations"] == [0, 1]
+    assert small["generations"] == [0, 0]
+    assert about["max_generation"] == 3  # floor(log2(300 / 32))
+    assert about["highest_generation"] == 1
+    assert [(age["generation"], age["samples"]) for age in about["generations"]] == [(0, 160), (1, 128)]
+    young, old = about["generations"]
+    assert old["error"] == pytest.approx(sum(old["errors"]))
+    assert level["errors"][1] == pytest.approx(old["errors"][1])
+    held = sum(level["samples"] * level["error"] for level in about["levels"])
+    assert held == pytest.approx(160 * young["error"] + 128 * old["error"])
+    text = logcl("inspect", memory).out
+    assert f"{level['errors'][0]:.4f}   {level['errors'][1]:.4f}" in text
+    assert "at most floor(log2(n/L)) = 3 times, so far 1" in text
+
+
+def test_inspect_of_an_empty_memory_and_of_a_buffer(tmp_path, digits, logcl):
+    memory = Memory.open(tmp_path / "e.logcl", (1, 8, 8), unit=100)
+    assert logcl("inspect", memory.path).code == 0
+    memory.absorb(digits[0][:5], digits[1][:5])
+    assert "error added" not in logcl("inspect", memory.path).out
+    about = json.loads(logcl("inspect", memory.path, "--json").out)
+    assert (about["levels"], about["generations"], about["buffer"]) == ([], [], 5)
+
+
+def test_narrow_terminals_lose_nothing(memory, logcl, monkeypatch):
+    wide = logcl("inspect", memory).out
+    monkeypatch.setattr("logcl.cli.console.out.width", 50)
+    narrow = logcl("inspect", memory).out
+    assert "…" not in narrow
+    assert "1 to 128" in wide
+    assert re.search(r"^level 2$", narrow, re.MULTILINE)
+    assert re.search(r"^  indices +1 to 128$", narrow, re.MULTILINE)
+    level = json.loads(logcl("inspect", memory, "--json").out)["levels"][0]
+    assert re.search(rf"^  error +{level['error']:.4f}$", narrow, re.MULTILINE)
+    plan = logcl("plan", memory, "--incoming", 3000).out
+    assert "  what     is replayed and retired\n" in plan
 
 
 def test_export_npz_and_png_hold_the_same_samples(tmp_path, memory, digits, logcl):
