@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from logcl.cli import data, learning, looking, run
-from logcl.errors import CannotWrite, LogCLError
+from logcl.errors import CannotWrite, LogCLError, PassedOver
 from logcl.storage import FORMAT
 
 app = typer.Typer(
@@ -59,10 +62,33 @@ def common(
         os.environ["LOGCL_DEVICE"] = device
 
 
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """What LogCL warns of is one sentence on stderr, without a line of its source."""
+
+    usual = warnings.formatwarning
+
+    def plain(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        if issubclass(category, PassedOver):
+            return f"logcl: {message}\n"
+        return usual(message, category, filename, lineno, line)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PassedOver)
+        warnings.formatwarning = plain
+        try:
+            yield
+        finally:
+            warnings.formatwarning = usual
+
+
 def main() -> None:
     """Run the command line; whatever LogCL refuses becomes one sentence on stderr."""
     try:
-        app()
+        with _plain_warnings():
+            app()
     except LogCLError as error:
         print(f"logcl: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
