@@ -2,12 +2,16 @@
 
 import json
 import re
+import unicodedata
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from PIL import Image
 
 from logcl import Memory
+from logcl.cli.looking import _folder_names
 
 QUICK = ["--set", "generator.min_steps=0", "--set", "generator.epochs=2"]
 
@@ -211,6 +215,17 @@ def test_class_names_cannot_lead_out_of_the_export(tmp_path, digits, logcl, quic
     assert all(path.parent.parent == tmp_path / "deep" / "er" for path in written)
 
 
+@given(st.lists(st.text(st.sampled_from("aAé\u0301e/_-012. 語"), max_size=120), unique=True, max_size=30))
+@example(["a_b-2", "a/b", "a_b"])
+@example(["é", "e\u0301", "É"])
+@example(["語" * 120, "語" * 110])
+def test_no_two_classes_share_a_folder(names):
+    folders = _folder_names(names)
+    assert len(folders) == len(names)
+    assert len({unicodedata.normalize("NFC", folder).casefold() for folder in folders}) == len(names)
+    assert all(len(folder.encode()) <= 255 and "/" not in folder and folder.strip(". ") for folder in folders)
+
+
 def test_verify_tells_damage_from_a_stranger(tmp_path, memory, logcl):
     good = logcl("verify", memory)
     assert good.code == 0
@@ -359,6 +374,14 @@ def test_skip_bad_goes_on_and_says_what_it_left_out(tmp_path, digits, logcl):
     assert json.loads(ran.out)["samples"] == 7
     assert [entry["file"][-5:] for entry in json.loads(ran.out)["tasks"][0]["skipped"]] == ["2.png", "9.jpg"]
     assert "skipped" in ran.err
+
+
+def test_absorb_says_what_it_passes_over(tmp_path, folder, logcl):
+    (folder / "digit 3" / "more").mkdir()
+    Image.new("L", (8, 8)).save(folder / "digit 3" / "more" / "a.png")
+    ran = logcl("absorb", tmp_path / "m.logcl", folder, "--image-shape", "1x8x8", "--json", *QUICK)
+    assert json.loads(ran.out)["samples"] == 60
+    assert f"logcl: {folder}: images were passed over: 1 in sub-folders of class folders.\n" in ran.err
 
 
 def test_a_newer_format_is_refused(memory, logcl):

@@ -15,8 +15,7 @@ QUICK = [
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LOGCL_CACHE", str(tmp_path / "cache"))
+def _own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import unicodedata
 import zipfile
 from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -237,8 +239,17 @@ def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
 def _folder_names(classes: Sequence[str]) -> list[str]:
     """A folder name for each class. Names come from the file, so nothing in them may lead elsewhere."""
     chosen: list[str] = []
+    taken: set[str] = set()
     for number, name in enumerate(classes):
-        safe = re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", name)[:100].strip(". ") or "class"
-        taken = safe.casefold() in {other.casefold() for other in chosen}
-        chosen.append(f"{safe}-{number}" if taken else safe)
+        # File systems take 255 bytes, and some of them hold names equal that differ in case or composition.
+        cut = re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", name).encode()[:200].decode(errors="ignore")
+        safe = cut.strip(". ") or "class"
+        choices = (f"{safe}-{suffix}" for suffix in count(number))
+        free = next(c for c in chain([safe], choices) if _same_name(c) not in taken)
+        chosen.append(free)
+        taken.add(_same_name(free))
     return chosen
+
+
+def _same_name(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold()
