@@ -12,11 +12,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 from logcl.cli import data, learning, looking, run
+from logcl.cli.console import err
 from logcl.errors import CannotWrite, LogCLError, PassedOver
 from logcl.storage import FORMAT
 
@@ -66,22 +67,25 @@ def common(
 def _plain_warnings() -> Iterator[None]:
     """What LogCL warns of is one sentence on stderr, without a line of its source."""
 
-    usual = warnings.formatwarning
+    usual = warnings.showwarning
 
-    def plain(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-    ) -> str:
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         if issubclass(category, PassedOver):
-            return f"logcl: {message}\n"
-        return usual(message, category, filename, lineno, line)
+            err.print(f"logcl: {message}")
+        else:
+            usual(message, category, filename, lineno, file, line)
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings():  # puts showwarning back as well
         warnings.simplefilter("always", PassedOver)
-        warnings.formatwarning = plain
-        try:
-            yield
-        finally:
-            warnings.formatwarning = usual
+        warnings.showwarning = show
+        yield
 
 
 def main() -> None:
