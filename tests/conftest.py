@@ -39,6 +39,16 @@ def _global_seed_is_left_alone():
     assert torch.equal(before, torch.get_rng_state()), "a test changed torch's global random state"
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    """Every test has its own cache and knows of no data on this machine."""
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("LOGCL_CACHE", str(cache))
+    monkeypatch.delenv("LOGCL_DATA", raising=False)
+    monkeypatch.delenv("LOGCL_MIRROR", raising=False)
+    return cache
+
+
 @dataclass(frozen=True)
 class Ran:
     code: int

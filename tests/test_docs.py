@@ -23,7 +23,6 @@ def blocks(document: str, language: str) -> list[str]:
 def workplace(tmp_path, monkeypatch, digits):
     """A folder such as the README imagines: class-named folders of photos, and one more photo."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LOGCL_CACHE", str(tmp_path / "cache"))
     x, y = digits
     for day, rows in (("monday", range(12)), ("tuesday", range(12, 24)), ("photos", range(20))):
         for row in rows:

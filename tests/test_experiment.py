@@ -67,12 +67,17 @@ def test_a_run_leaves_a_result_and_a_memory(stream, settings, tmp_path):
     assert all(error.mse > 0 for generation, error in bins.items() if generation >= 0)
     assert max(bins) <= result.max_generation
 
+    assert sum(level.samples for level in result.trap.gap.levels) == stream.samples
+    assert result.trap.probe.by_class <= result.trap.probe.without_noise <= 1
+    assert set(result.seconds) == {"absorb", "train", "other"}
+
 
 def test_examined_only_at_the_end(stream, settings, tmp_path):
     result = experiment.run(stream, "finetune", settings, tmp_path, evaluate="final")
     assert [row is None for row in result.accuracy_matrix] == [True, True, False]
     assert result.forgetting is None
     assert result.reconstruction == ()
+    assert result.trap is None
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 

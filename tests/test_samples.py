@@ -6,7 +6,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logcl.samples import Run, Samples, concatenate, encoded, raw, squared_errors
+from logcl.samples import (
+    Run,
+    Samples,
+    added_errors,
+    by_generation,
+    concatenate,
+    encoded,
+    raw,
+    rows_at_once,
+    squared_errors,
+)
 
 histories = st.lists(
     st.tuples(st.integers(1, 6), st.lists(st.floats(0, 1), max_size=3).map(tuple)), min_size=1, max_size=8
@@ -62,3 +72,24 @@ def test_raw_samples_have_no_generation_yet():
     samples = raw(np.zeros((3, 1, 2, 2), np.uint8), np.zeros(3, np.int64))
     assert [run.generation for run in samples.runs] == [-1]
     assert raw(samples.x[:0], samples.y[:0]).runs == ()
+
+
+@given(st.tuples(st.integers(1, 64), st.integers(1, 4096), st.integers(1, 4096)))
+def test_blocks_are_bounded_by_bytes(shape):
+    rows = rows_at_once(shape)
+    assert 1 <= rows <= 1024
+    assert rows == 1 or rows * 4 * np.prod(shape) <= 2**24
+
+
+def test_small_images_are_taken_a_thousand_at_once():
+    assert [rows_at_once(s) for s in ((1, 8, 8), (3, 32, 32), (3, 256, 256))] == [1024, 1024, 21]
+
+
+def test_errors_by_encoding_and_by_age():
+    runs = [Run(10, (0.2, 0.1)), Run(30, (0.4,)), Run(5), Run(10, (0.6, 0.3)), Run(20, (0.1,))]
+    assert np.allclose(added_errors(runs), [(2 + 12 + 6 + 2) / 70, (1 + 3) / 20])
+    assert added_errors([Run(3)]) == added_errors([]) == ()
+    aged = by_generation(runs)
+    assert [(run.generation, run.count) for run in aged] == [(-1, 5), (0, 50), (1, 20)]
+    assert np.allclose(aged[1].errors, [0.28])
+    assert np.allclose(aged[2].errors, [0.4, 0.2])

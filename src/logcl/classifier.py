@@ -15,6 +15,7 @@ from logcl.errors import Damaged, NotTrained
 from logcl.inputs import Label, as_pixels
 from logcl.memory import Memory
 from logcl.progress import Progress, Silent
+from logcl.samples import rows_at_once
 from logcl.settings import ClassifierSettings, Frozen, ImageShape
 from logcl.training import Work, choose_device, fit, generator_for, seeded
 
@@ -162,10 +163,13 @@ def train_network(
 def predict_proba(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Class probabilities of uint8 images, in blocks of bounded size."""
     device = choose_device()
+    rows = rows_at_once(pixels.shape[1:])
     blocks = [
         # A copy, because pixels may be a read-only memory map.
-        network(to_unit(torch.from_numpy(pixels[start : start + 256].copy()).to(device))).softmax(dim=1).cpu()
-        for start in range(0, len(pixels), 256)
+        network(to_unit(torch.from_numpy(pixels[start : start + rows].copy()).to(device)))
+        .softmax(dim=1)
+        .cpu()
+        for start in range(0, len(pixels), rows)
     ]
     outputs = torch.cat(blocks).numpy() if blocks else np.empty((0, 1), np.float32)
     return np.asarray(outputs, dtype=np.float32)

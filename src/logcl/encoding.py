@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl import codes, networks
-from logcl.settings import GeneratorSettings, Recipe
+from logcl.samples import rows_at_once
+from logcl.settings import GeneratorSettings, ImageShape, Recipe
 from logcl.training import Work, choose_device, fit, seeded, steps_a_pass
-
-_BLOCK = 256  # rows decoded or encoded at once when nothing is trained: 150 MB in each published layer
 
 
 @dataclass(frozen=True)
@@ -153,18 +152,19 @@ def to_unit(pixels: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def decode(decoder: nn.Module, bits: codes.Bits) -> Tensor:
+def decode(decoder: nn.Module, bits: codes.Bits, image_shape: ImageShape) -> Tensor:
     """Codes (n, bits) → images (n, C, H, W), uint8 on the CPU, in blocks of bounded size."""
     device = next(decoder.parameters()).device
-    blocks = [
-        (decoder(torch.from_numpy(codes.signs(bits[start : start + _BLOCK])).to(device)) * 255).round()
-        for start in range(0, len(bits), _BLOCK)
-    ]
-    return torch.cat(blocks).to("cpu", torch.uint8)
+    rows = rows_at_once(image_shape)
+    images = torch.empty((len(bits), *image_shape), dtype=torch.uint8)
+    for start in range(0, len(bits), rows):
+        code = torch.from_numpy(codes.signs(bits[start : start + rows])).to(device)
+        images[start : start + rows] = (decoder(code) * 255).round().to(torch.uint8)
+    return images
 
 
 @torch.no_grad()
 def _embed(encoder: nn.Module, images: Tensor) -> NDArray[np.float32]:
-    blocks = [encoder(to_unit(block)) for block in images.split(_BLOCK)]
+    blocks = [encoder(to_unit(block)) for block in images.split(rows_at_once(images.shape[1:]))]
     embedding: NDArray[np.float32] = torch.cat(blocks).cpu().numpy()
     return embedding

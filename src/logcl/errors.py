@@ -63,3 +63,7 @@ class NotTrained(LogCLError):
     """A prediction was asked for before anything was learned."""
 
     exit_code = 8
+
+
+class PassedOver(UserWarning):
+    """Files that look as if they were meant, but are not read."""

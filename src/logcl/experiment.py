@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from logcl import allocation, methods
+from logcl.diagnostics import Trap
 from logcl.errors import BadInput, CannotWrite
-from logcl.methods import Problem, Replays
+from logcl.methods import HasLevels, Problem, Replays
 from logcl.methods.protocol import Clock
 from logcl.progress import Progress, Silent
 from logcl.samples import squared_errors
@@ -75,10 +76,12 @@ class Result(Frozen):
     raw_bytes: int
     """What the samples seen would take as uint8."""
     seconds: dict[str, float]
-    """By phase: `absorb` (memory), `train` (classifier), `other` (prediction, bookkeeping)."""
+    """By phase: `absorb` (memory), `train` (classifier), `other` (prediction, diagnostics, bookkeeping)."""
     reconstruction: tuple[GenerationError, ...]
     max_generation: int | None
     """The lemma's bound for this many samples (LogCL only)."""
+    trap: Trap | None = None
+    """Whether labels are inferred from distortions; None for methods without levels."""
     versions: dict[str, str]
     hardware: dict[str, str | int]
     finished: str
@@ -121,7 +124,9 @@ def run(
             seen += len(task)
             advance()
 
-    errors = _reconstruction(stream, method) if isinstance(method, Replays) else ()
+    with clock("diagnose"):
+        errors = _reconstruction(stream, method) if isinstance(method, Replays) else ()
+        trap = method.trap(stream.test_x, stream.test_y) if isinstance(method, HasLevels) else None
     result = Result(
         stream=stream.name,
         method=method_name,
@@ -139,6 +144,7 @@ def run(
         seconds=_exclusive(clock),
         reconstruction=errors,
         max_generation=allocation.max_generation(seen, settings.unit) if method_name == "logcl" else None,
+        trap=trap,
         versions=_versions(),
         hardware=_hardware(),
         finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -203,10 +209,10 @@ def _reconstruction(stream: Stream, method: Replays) -> tuple[GenerationError, .
 
 
 def _exclusive(clock: Clock) -> dict[str, float]:
-    """Absorbing and training happen inside learning or predicting: count each second once."""
+    """Absorbing and training happen inside learning, predicting or diagnosing: count each second once."""
     seconds = dict(clock.seconds)
     inner = seconds.get("absorb", 0.0) + seconds.get("train", 0.0)
-    outer = seconds.pop("learn", 0.0) + seconds.pop("predict", 0.0)
+    outer = sum(seconds.pop(phase, 0.0) for phase in ("learn", "predict", "diagnose"))
     return {**seconds, "other": max(outer - inner, 0.0)}
 
 

@@ -19,7 +19,7 @@ from logcl import blobs, codes, encoding, networks
 from logcl.allocation import Slot
 from logcl.errors import BadSettings, Damaged
 from logcl.progress import Progress, Silent
-from logcl.samples import Run, Samples, encoded, squared_errors
+from logcl.samples import Run, Samples, encoded, rows_at_once, squared_errors
 from logcl.settings import Frozen, GeneratorSettings, Recipe, Settings
 from logcl.training import Work, choose_device, fit, generator_for, seeded, total_steps
 
@@ -105,7 +105,7 @@ class LocalModel:
         _round_to_half(result.decoder)
 
         x, y = samples.x[result.order], samples.y[result.order]
-        replayed = encoding.decode(result.decoder, result.bits)
+        replayed = encoding.decode(result.decoder, result.bits, settings.image_shape)
         classes, positions = np.unique(y, return_inverse=True)
         labeller = None
         if options.labels == "labeller" and len(classes) > 1:
@@ -138,7 +138,7 @@ class LocalModel:
             rows_bits = codes.index_codes(np.asarray(indices), bits)
         else:
             rows_bits = codes.unpack(self.stored_codes[rows], bits)
-        images = encoding.decode(self.decoder, rows_bits)
+        images = encoding.decode(self.decoder, rows_bits, self.about.decoder.image_shape)
         labels = self.labels
         positions = label(labels, images) if isinstance(labels, nn.Module) else labels[rows]
         return images, np.asarray(self.about.classes, dtype=np.int64)[positions]
@@ -214,7 +214,8 @@ def size_ratio(level: int, top_level: int) -> float:
 def label(labeller: nn.Module, images: Tensor) -> NDArray[np.int64]:
     """The most probable class of each uint8 image."""
     device = next(labeller.parameters()).device
-    parts = [labeller(encoding.to_unit(block.to(device))).argmax(dim=1).cpu() for block in images.split(256)]
+    blocks = images.split(rows_at_once(images.shape[1:]))
+    parts = [labeller(encoding.to_unit(block.to(device))).argmax(dim=1).cpu() for block in blocks]
     classes: NDArray[np.int64] = torch.cat(parts).numpy()
     return classes
 

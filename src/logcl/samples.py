@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
+
+_BLOCK_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -66,14 +69,24 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
     )
 
 
+def rows_at_once(image_shape: Sequence[int]) -> int:
+    """How many images (C, H, W) to work on at once where nothing is trained: 16 MB of them as float32.
+
+    At most 1,024 and at least one. Layers of a network take some dozens of times the bytes of their images,
+    so this keeps a block within about half a gigabyte.
+    """
+    return min(max(_BLOCK_BYTES // (4 * math.prod(image_shape)), 1), 1024)
+
+
 def squared_errors(x: NDArray[np.uint8], z: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Mean squared difference of each pair of images, pixels in [0, 1]: (n, C, H, W) twice → (n,).
 
     In blocks, because images as floats take four times their bytes.
     """
     errors = np.empty(len(x))
-    for start in range(0, len(x), 1024):
-        block = slice(start, start + 1024)
+    rows = rows_at_once(x.shape[1:])
+    for start in range(0, len(x), rows):
+        block = slice(start, start + rows)
         difference = (x[block].astype(np.float32) - z[block]) / 255
         errors[block] = np.square(difference).reshape(len(difference), -1).mean(axis=1, dtype=np.float64)
     return errors
@@ -91,6 +104,22 @@ def encoded(runs: Sequence[Run], errors: NDArray[np.floating]) -> tuple[Run, ...
         for run, end in zip(runs, ends, strict=True)
     ]
     return tuple(_mean_run(list(group)) for _, group in groupby(longer, key=lambda run: run.generation))
+
+
+def by_generation(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """One run for each generation, youngest first, with the mean history of its samples."""
+    aged = sorted(runs, key=lambda run: run.generation)
+    return tuple(_mean_run(list(group)) for _, group in groupby(aged, key=lambda run: run.generation))
+
+
+def added_errors(runs: Sequence[Run]) -> tuple[float, ...]:
+    """What encoding number 0, 1, ... added, each a mean over the samples that went through it."""
+    most = max((len(run.errors) for run in runs), default=0)
+    through = [[run for run in runs if len(run.errors) > number] for number in range(most)]
+    return tuple(
+        sum(run.count * run.errors[number] for run in mine) / sum(run.count for run in mine)
+        for number, mine in enumerate(through)
+    )
 
 
 def _mean_run(runs: list[Run]) -> Run:

@@ -17,10 +17,8 @@ from logcl.encoding import to_unit
 from logcl.inputs import Label
 from logcl.local_model import LocalModel
 from logcl.progress import Progress, Silent
-from logcl.samples import Run, Samples
+from logcl.samples import Run, Samples, rows_at_once
 from logcl.settings import Settings
-
-_PIECE = 4096  # samples decoded at once when the whole memory is replayed
 
 
 @dataclass(frozen=True)
@@ -79,8 +77,9 @@ class Snapshot:
     def pieces(self, progress: Progress | None = None) -> Iterator[tuple[int, Tensor, NDArray[np.int64]]]:
         """All n samples in sample order, a few thousand at a time: 0-based start, images, class numbers."""
         with (progress or Silent()).track("replaying", max(self.n, 1)) as advance:
-            for start in range(0, self.n, _PIECE):
-                stop = min(start + _PIECE, self.n)
+            piece = 4 * rows_at_once(self.settings.image_shape)
+            for start in range(0, self.n, piece):
+                stop = min(start + piece, self.n)
                 yield start, *self.fetch(np.arange(start + 1, stop + 1))
                 advance(stop - start)
 

@@ -18,15 +18,6 @@ from logcl.errors import BadSettings, DataError
 from logcl.streams import mnist, sources
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    cache = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("LOGCL_CACHE", str(cache))
-    monkeypatch.delenv("LOGCL_DATA", raising=False)
-    monkeypatch.delenv("LOGCL_MIRROR", raising=False)
-    return cache
-
-
 @pytest.fixture
 def small_mnist(tmp_path, monkeypatch):
     """A folder with a small MNIST that LogCL takes for the real one."""
@@ -92,6 +83,15 @@ def test_get_then_check(mirror, own_cache):
     assert "mnist         good: 40 + 20 images 1x4x4, 10 classes\n" in run("check", "mnist").stdout
 
 
+def test_get_as_json(mirror, own_cache, tmp_path):
+    got = json.loads(run("get", "mnist", "--json").stdout)
+    assert got["name"] == "mnist"
+    assert sorted(got["files"]) == sorted(map(str, (own_cache / "downloads" / "mnist").iterdir()))
+    assert len(got["files"]) == 4
+    assert json.loads(run("get", "mnist", "--json").stdout) == got
+    assert json.loads(run("get", "digits", "--json").stdout) == {"name": "digits", "files": []}
+
+
 def test_get_into_a_folder(mirror, tmp_path):
     run("get", "mnist", "--data-dir", tmp_path / "new")
     assert len(list((tmp_path / "new" / "mnist").iterdir())) == 4
@@ -101,6 +101,8 @@ def test_get_into_a_folder(mirror, tmp_path):
 def test_get_takes_what_is_there(small_mnist, monkeypatch):
     monkeypatch.setenv("LOGCL_DATA", str(small_mnist))
     assert f"mnist is already in {small_mnist}" in run("get", "mnist").stdout
+    there = json.loads(run("get", "mnist", "--json").stdout)["files"]
+    assert sorted(there) == sorted(map(str, small_mnist.iterdir()))
     assert "nothing to get" in run("get", "digits").stdout
 
 

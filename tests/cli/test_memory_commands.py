@@ -1,12 +1,17 @@
 """The command line on one's own images, as a newcomer would use it."""
 
 import json
+import re
+import unicodedata
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from PIL import Image
 
 from logcl import Memory
+from logcl.cli.looking import _folder_names
 
 QUICK = ["--set", "generator.min_steps=0", "--set", "generator.epochs=2"]
 
@@ -139,6 +144,48 @@ def test_inspect(memory, logcl):
     assert about["memory_bytes"] < memory.stat().st_size
 
 
+def test_inspect_shows_what_each_encoding_added(memory, npz, logcl):
+    assert logcl("absorb", memory, npz).code == 0
+    about = json.loads(logcl("inspect", memory, "--json").out)
+    (level, small) = about["levels"]
+    assert level["generations"] == [0, 1]
+    assert small["generations"] == [0, 0]
+    assert about["max_generation"] == 3  # floor(log2(300 / 32))
+    assert about["highest_generation"] == 1
+    assert [(age["generation"], age["samples"]) for age in about["generations"]] == [(0, 160), (1, 128)]
+    young, old = about["generations"]
+    assert old["error"] == pytest.approx(sum(old["errors"]))
+    assert level["errors"][1] == pytest.approx(old["errors"][1])
+    held = sum(level["samples"] * level["error"] for level in about["levels"])
+    assert held == pytest.approx(160 * young["error"] + 128 * old["error"])
+    text = logcl("inspect", memory).out
+    assert f"{level['errors'][0]:.4f}   {level['errors'][1]:.4f}" in text
+    assert "at most floor(log2(n/L)) = 3 times, so far 1" in text
+
+
+def test_inspect_of_an_empty_memory_and_of_a_buffer(tmp_path, digits, logcl):
+    memory = Memory.open(tmp_path / "e.logcl", (1, 8, 8), unit=100)
+    assert logcl("inspect", memory.path).code == 0
+    memory.absorb(digits[0][:5], digits[1][:5])
+    assert "error added" not in logcl("inspect", memory.path).out
+    about = json.loads(logcl("inspect", memory.path, "--json").out)
+    assert (about["levels"], about["generations"], about["buffer"]) == ([], [], 5)
+
+
+def test_narrow_terminals_lose_nothing(memory, logcl, monkeypatch):
+    wide = logcl("inspect", memory).out
+    monkeypatch.setattr("logcl.cli.console.out.width", 50)
+    narrow = logcl("inspect", memory).out
+    assert "…" not in narrow
+    assert "1 to 128" in wide
+    assert re.search(r"^level 2$", narrow, re.MULTILINE)
+    assert re.search(r"^  indices +1 to 128$", narrow, re.MULTILINE)
+    level = json.loads(logcl("inspect", memory, "--json").out)["levels"][0]
+    assert re.search(rf"^  error +{level['error']:.4f}$", narrow, re.MULTILINE)
+    plan = logcl("plan", memory, "--incoming", 3000).out
+    assert "  what     is replayed and retired\n" in plan
+
+
 def test_export_npz_and_png_hold_the_same_samples(tmp_path, memory, digits, logcl):
     assert logcl("export", memory, tmp_path / "out").code == 0
     with np.load(tmp_path / "out.npz") as file:
@@ -166,6 +213,17 @@ def test_class_names_cannot_lead_out_of_the_export(tmp_path, digits, logcl, quic
     written = list((tmp_path / "deep").rglob("*.png"))
     assert len(written) == 9
     assert all(path.parent.parent == tmp_path / "deep" / "er" for path in written)
+
+
+@given(st.lists(st.text(st.sampled_from("aAé\u0301e/_-012. 語"), max_size=120), unique=True, max_size=30))
+@example(["a_b-2", "a/b", "a_b"])
+@example(["é", "e\u0301", "É"])
+@example(["語" * 120, "語" * 110])
+def test_no_two_classes_share_a_folder(names):
+    folders = _folder_names(names)
+    assert len(folders) == len(names)
+    assert len({unicodedata.normalize("NFC", folder).casefold() for folder in folders}) == len(names)
+    assert all(len(folder.encode()) <= 255 and "/" not in folder and folder.strip(". ") for folder in folders)
 
 
 def test_verify_tells_damage_from_a_stranger(tmp_path, memory, logcl):
@@ -316,6 +374,14 @@ def test_skip_bad_goes_on_and_says_what_it_left_out(tmp_path, digits, logcl):
     assert json.loads(ran.out)["samples"] == 7
     assert [entry["file"][-5:] for entry in json.loads(ran.out)["tasks"][0]["skipped"]] == ["2.png", "9.jpg"]
     assert "skipped" in ran.err
+
+
+def test_absorb_says_what_it_passes_over(tmp_path, folder, logcl):
+    (folder / "digit 3" / "more").mkdir()
+    Image.new("L", (8, 8)).save(folder / "digit 3" / "more" / "a.png")
+    ran = logcl("absorb", tmp_path / "m.logcl", folder, "--image-shape", "1x8x8", "--json", *QUICK)
+    assert json.loads(ran.out)["samples"] == 60
+    assert f"logcl: {folder}: images were passed over: 1 in sub-folders of class folders.\n" in ran.err
 
 
 def test_a_newer_format_is_refused(memory, logcl):

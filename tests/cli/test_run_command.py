@@ -15,8 +15,7 @@ QUICK = [
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LOGCL_CACHE", str(tmp_path / "cache"))
+def _own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -27,9 +26,19 @@ def test_three_methods_side_by_side(tmp_path, logcl):
     assert [line[0] for line in lines[2:5]] == ["logcl", "finetune", "joint"]
     assert "seeds 0 to 1, mean ± standard error" in ran.out
     assert "r/logcl-seed0/memory.logcl" in ran.out
+    assert "distortions  level seen in replayed images" in ran.out
+    assert "worst level: " in ran.out
     results = sorted(path.parent.name for path in (tmp_path / "r").glob("*/result.json"))
     assert results == sorted(f"{m}-seed{s}" for m in ("logcl", "finetune", "joint") for s in (0, 1))
     assert Memory.open("r/logcl-seed1/memory.logcl").verify() == []
+
+
+def test_without_levels_nothing_is_said_of_them(tmp_path, logcl):
+    ran = logcl("run", "digits", "--tasks", 1, "--method", "finetune", "--out", "r", *QUICK)
+    assert "distortions" not in ran.out
+    ran = logcl("run", "digits", "--tasks", 2, "--set", "unit=5000", "--out", "s", *QUICK)
+    assert "no class lies in two levels" in ran.out
+    assert "worst level: the buffer" in ran.out
 
 
 def test_an_earlier_run_is_not_replaced_unasked(tmp_path, logcl):

@@ -1,4 +1,4 @@
-"""Every test has its own cache; tests of real data share one, so that each data set is decoded once."""
+"""Image files to read. Tests of real data share a cache, so that each data set is decoded once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,6 @@ import pytest
 from PIL import Image
 
 REAL_DATA = os.environ.get("LOGCL_DATA")
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    cache = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("LOGCL_CACHE", str(cache))
-    monkeypatch.delenv("LOGCL_DATA", raising=False)
-    monkeypatch.delenv("LOGCL_MIRROR", raising=False)
-    return cache
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from logcl.errors import BadSettings, DataError
+from logcl.errors import BadSettings, DataError, PassedOver
 from logcl.streams import folder, open_stream
 
 MODES = {"grey": "L", "colour": "RGB", "alpha": "RGBA", "palette": "P", "sixteen": "I;16"}
@@ -187,3 +187,38 @@ def test_a_folder_may_be_called_like_a_data_set(tmp_path, make_images, monkeypat
     monkeypatch.chdir(tmp_path)
     assert open_stream("./digits").classes == ("a",)
     assert len(open_stream("digits").classes) == 10
+
+
+def test_images_that_are_passed_over_are_counted(tmp_path, make_images):
+    make_images(tmp_path / "cat", 3)
+    make_images(tmp_path / "dog", 3)
+    make_images(tmp_path / "cat" / "kittens" / "small", 4)
+    make_images(tmp_path / "cat" / ".thumbs", 2)
+    (tmp_path / "dog" / "9.png").symlink_to(tmp_path / "gone.png")
+    (tmp_path / "yak").symlink_to(tmp_path / "gone")
+    with pytest.warns(PassedOver) as warned:
+        stream = open_stream(tmp_path)
+    assert [str(warning.message) for warning in warned] == [
+        f"{tmp_path}: images were passed over: 4 in sub-folders of class folders, "
+        "2 behind links that lead nowhere."
+    ]
+    assert stream.classes == ("cat", "dog")
+    assert stream.samples + len(stream.test_y) == 6
+
+
+@pytest.mark.parametrize("where", [".", "../tasks", "./1/.."])
+def test_nothing_is_said_where_nothing_is_passed_over(tmp_path, make_images, monkeypatch, where, recwarn):
+    for task in ("1", "2"):
+        make_images(tmp_path / "tasks" / task / "cat", 2)
+    (tmp_path / "tasks" / "1" / "cat" / "notes").write_text("no image")
+    monkeypatch.chdir(tmp_path / "tasks")
+    assert len(open_stream(where)) == 2
+    assert not [warning for warning in recwarn if issubclass(warning.category, PassedOver)]
+
+
+def test_a_class_of_dangling_links_only(tmp_path, make_images):
+    make_images(tmp_path / "dog", 3)
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "0.png").symlink_to(tmp_path / "gone.png")
+    with pytest.raises(DataError, match="cat: holds only links that lead nowhere"):
+        open_stream(tmp_path)

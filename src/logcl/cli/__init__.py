@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 from logcl.cli import data, learning, looking, presets, run
-from logcl.errors import CannotWrite, LogCLError
+from logcl.cli.console import err
+from logcl.errors import CannotWrite, LogCLError, PassedOver
 from logcl.storage import FORMAT
 
 app = typer.Typer(
@@ -60,10 +64,36 @@ def common(
         os.environ["LOGCL_DEVICE"] = device
 
 
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """What LogCL warns of is one sentence on stderr, without a line of its source."""
+
+    usual = warnings.showwarning
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if issubclass(category, PassedOver):
+            err.print(f"logcl: {message}")
+        else:
+            usual(message, category, filename, lineno, file, line)
+
+    with warnings.catch_warnings():  # puts showwarning back as well
+        warnings.simplefilter("always", PassedOver)
+        warnings.showwarning = show
+        yield
+
+
 def main() -> None:
     """Run the command line; whatever LogCL refuses becomes one sentence on stderr."""
     try:
-        app()
+        with _plain_warnings():
+            app()
     except LogCLError as error:
         print(f"logcl: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -58,14 +59,27 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
-    """A plain table; the first column and those without a name are left, the others right aligned."""
-    result = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+    """A plain table; the first column and those without a name are left, the others right aligned.
+
+    On a terminal that is too narrow, one short paragraph a row: nothing is ever cut off.
+    """
+    result = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for position, column in enumerate(columns):
         result.add_column(column, justify="left" if position == 0 or not column else "right", no_wrap=True)
     for row in rows:
         result.add_row(*row)
-    return result
+    if title:
+        out.print(title)
+    if sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True)) <= out.width:
+        out.print(result)
+        return
+    label = max(map(cell_len, columns), default=0)
+    for row in rows:
+        out.print(" ".join(part for part in (columns[0], row[0]) if part), style="bold")
+        for column, cell in zip(columns[1:], row[1:], strict=True):
+            if column and cell:
+                out.print(f"  {column:<{label}}  {cell}")
 
 
 def parse_changes(changes: Sequence[str] | None) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,20 +57,27 @@ def _where(row: dict[str, Any]) -> str:
 
 @app.command("get")
 def get_data(
-    name: Annotated[str, typer.Argument(help="A named data set.")], data_dir: DataDir = None
+    name: Annotated[str, typer.Argument(help="A named data set.")],
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Download a data set, unless it is already here; with --data-dir into that folder."""
     data_set = named(name)
+    files: Sequence[Path] = ()
     if data_set.source is None:
-        typer.echo(f"{name} comes with scikit-learn: there is nothing to get.")
-        return
-    folder = download_folder(data_set.source, data_dir)
-    present = locate(data_set, data_dir) if data_dir is None or data_dir.is_dir() else None
-    if present is not None and present[0].parent != folder:
-        typer.echo(f"{name} is already in {present[0].parent}; `logcl data check {name}` reads it through.")
-        return
-    download(data_set.source, folder, progressbar=sys.stderr.isatty())
-    typer.echo(f"{name} is in {folder}.")
+        sentence = f"{name} comes with scikit-learn: there is nothing to get."
+    else:
+        folder = download_folder(data_set.source, data_dir)
+        files = (locate(data_set, data_dir) if data_dir is None or data_dir.is_dir() else None) or ()
+        if files and files[0].parent != folder:
+            sentence = f"{name} is already in {files[0].parent}; `logcl data check {name}` reads it through."
+        else:
+            files = download(data_set.source, folder, progressbar=sys.stderr.isatty())
+            sentence = f"{name} is in {folder}."
+    if as_json:
+        typer.echo(json.dumps({"name": name, "files": [str(path) for path in files]}, indent=2))
+    else:
+        typer.echo(sentence)
 
 
 @app.command("check")

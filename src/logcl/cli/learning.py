@@ -24,7 +24,7 @@ from logcl.cli.console import (
     parse_changes,
     parse_shape,
     print_json,
-    table,
+    print_table,
 )
 from logcl.errors import BadInput, BadSettings, DataError, LogCLError
 from logcl.memory import Memory
@@ -161,9 +161,8 @@ def plan(
     buffered = change.buffer
     if buffered:
         rows.append(["buffer", "waits", f"{buffered.start:,} to {buffered.stop - 1:,}", f"{len(buffered):,}"])
-    out.print(
-        table(["", "what", "samples", "count"], rows, f"{path}: {memory.n:,} samples, {incoming:,} incoming")
-    )
+    title = f"{path}: {memory.n:,} samples, {incoming:,} incoming"
+    print_table(["", "what", "samples", "count"], rows, title)
     out.print(
         f"\n{trained:,} samples go through training, {replayed:,} of them replayed; "
         f"{len(change.keep)} level{'s' * (len(change.keep) != 1)} untouched."

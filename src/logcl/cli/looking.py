@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import unicodedata
 import zipfile
 from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,11 +18,11 @@ from PIL import Image
 
 from logcl.allocation import max_generation
 from logcl.classifier import Classifier
-from logcl.cli.console import JsonOption, MemoryArgument, human_bytes, job, out, print_json, table
+from logcl.cli.console import JsonOption, MemoryArgument, human_bytes, job, out, print_json, print_table
 from logcl.errors import BadInput, CannotWrite, LogCLError, NotTrained
 from logcl.memory import Memory
 from logcl.progress import Progress
-from logcl.samples import Run
+from logcl.samples import Run, added_errors, by_generation
 from logcl.snapshot import Snapshot
 
 
@@ -53,10 +55,12 @@ def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:
         rows.append(
             ["buffer", "", f"{waiting:,}", f"{now.n - waiting + 1:,} to {now.n:,}", "raw", "0", "", ""]
         )
-    out.print(table(["level", "bit", "samples", "indices", "generation", "error", "bytes", ""], rows))
+    print_table(["level", "bit", "samples", "indices", "generation", "error", "bytes", ""], rows)
+    if held:
+        _show_errors(about)
     out.print(
-        f"\nerror: mean squared, pixels in 0..1, added by all encodings so far; a sample of this memory is "
-        f"re-encoded at most {about['max_generation']} times, so far {about['highest_generation']}"
+        f"\na sample of this memory is re-encoded at most floor(log2(n/L)) = {about['max_generation']} "
+        f"times, so far {about['highest_generation']}"
     )
 
 
@@ -122,11 +126,17 @@ def _describe(memory: Memory, now: Snapshot) -> dict[str, Any]:
                 "stop": level.slot.stop,
                 "samples": level.slot.samples,
                 "bytes": sizes[f"level-{level.slot.level}"],
+                "generations": [f(run.generation for run in level.runs) for f in (min, max)],
+                "error": _total_error(level.runs),
+                "errors": list(added_errors(level.runs)),
                 "runs": [_describe_run(run) for run in level.runs],
             }
             for level in now.levels
         ],
         "buffer": len(now.buffer),
+        "generations": [
+            {**_describe_run(run), "error": sum(run.errors)} for run in by_generation(runs) if run.errors
+        ],
         "memory_bytes": memory.nbytes(),
         "raw_bytes": now.n * int(np.prod(now.settings.image_shape)),
         "max_generation": max_generation(now.n, now.settings.unit),
@@ -138,6 +148,11 @@ def _describe(memory: Memory, now: Snapshot) -> dict[str, Any]:
 
 def _describe_run(run: Run) -> dict[str, Any]:
     return {"samples": run.count, "generation": run.generation, "errors": list(run.errors)}
+
+
+def _total_error(runs: Sequence[Run]) -> float:
+    """What all encodings so far have added to a sample, in the mean."""
+    return sum(run.count * sum(run.errors) for run in runs) / sum(run.count for run in runs)
 
 
 def _describe_classifier(memory: Memory) -> dict[str, Any]:
@@ -152,15 +167,32 @@ def _describe_classifier(memory: Memory) -> dict[str, Any]:
 def _level_row(number: int, level: dict[str, Any] | None, top: int) -> list[str]:
     if level is None:
         return [str(number), "0", "", "", "", "", "", ""]
-    runs = level["runs"]
-    generations = sorted({run["generation"] for run in runs})
-    span = str(generations[0]) if len(generations) == 1 else f"{generations[0]} to {generations[-1]}"
-    error = sum(run["samples"] * sum(run["errors"]) for run in runs) / level["samples"]
+    youngest, oldest = level["generations"]
+    span = str(youngest) if youngest == oldest else f"{youngest} to {oldest}"
     bar = "█" * max(round(8 * 2.0 ** (number - top)), 1)
     return [
         str(number), "1", f"{level['samples']:,}", f"{level['start']:,} to {level['stop']:,}",
-        span, f"{error:.4f}", human_bytes(level["bytes"]), bar,
+        span, f"{level['error']:.4f}", human_bytes(level["bytes"]), bar,
     ]  # fmt: skip
+
+
+def _show_errors(about: dict[str, Any]) -> None:
+    """What each encoding added: by level, and by the age of samples."""
+    numbers = range(about["highest_generation"] + 1)
+
+    def cells(errors: Sequence[float]) -> list[str]:
+        return [f"{errors[number]:.4f}" if number < len(errors) else "" for number in numbers]
+
+    encodings = ["first", *(f"again {number}" for number in numbers[1:])]
+    rows = [[str(level["level"]), *cells(level["errors"])] for level in about["levels"]]
+    title = "\nerror added by the first encoding, from raw images, and by each re-encoding"
+    print_table(["level", *encodings], rows, f"{title} (mean squared, pixels in 0..1)")
+    rows = [
+        [str(age["generation"]), f"{age['samples']:,}", *cells(age["errors"]), f"{age['error']:.4f}"]
+        for age in about["generations"]
+    ]
+    title = "\nthe same by age: samples that were re-encoded so often"
+    print_table(["generation", "samples", *encodings, "sum"], rows, title)
 
 
 def _classifier_problems(memory: Memory) -> list[str]:
@@ -207,8 +239,17 @@ def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
 def _folder_names(classes: Sequence[str]) -> list[str]:
     """A folder name for each class. Names come from the file, so nothing in them may lead elsewhere."""
     chosen: list[str] = []
+    taken: set[str] = set()
     for number, name in enumerate(classes):
-        safe = re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", name)[:100].strip(". ") or "class"
-        taken = safe.casefold() in {other.casefold() for other in chosen}
-        chosen.append(f"{safe}-{number}" if taken else safe)
+        # File systems take 255 bytes, and some of them hold names equal that differ in case or composition.
+        cut = re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", name).encode()[:200].decode(errors="ignore")
+        safe = cut.strip(". ") or "class"
+        choices = (f"{safe}-{suffix}" for suffix in count(number))
+        free = next(c for c in chain([safe], choices) if _same_name(c) not in taken)
+        chosen.append(free)
+        taken.add(_same_name(free))
     return chosen
+
+
+def _same_name(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold()

@@ -10,7 +10,17 @@ import numpy as np
 import typer
 
 from logcl import experiment
-from logcl.cli.console import JsonOption, SetOption, human_bytes, job, out, parse_changes, print_json, table
+from logcl.cli.console import (
+    JsonOption,
+    SetOption,
+    human_bytes,
+    job,
+    out,
+    parse_changes,
+    print_json,
+    print_table,
+)
+from logcl.diagnostics import Trap
 from logcl.errors import BadSettings, CannotWrite
 from logcl.experiment import Evaluate, Result
 from logcl.methods import METHODS
@@ -129,7 +139,10 @@ def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], 
         f"{stream.name}: {stream.samples:,} images {channels}x{height}x{width} of {len(stream.classes)} "
         f"classes in {len(stream)} tasks, {counted}"
     )
-    out.print(table(["method", "accuracy", "forgetting", "bytes kept", "raw bytes", "seconds"], rows, title))
+    print_table(["method", "accuracy", "forgetting", "bytes kept", "raw bytes", "seconds"], rows, title)
+    traps = [result.trap for result in results if result.trap]
+    if traps:
+        out.print(f"\n{_trap_lines(traps)}")
     for (name, number), folder in folders.items():
         if name == "logcl" and number == seeds[0]:
             out.print(
@@ -139,6 +152,28 @@ def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], 
         f"results      {', '.join(str(f / 'result.json') for f in list(folders.values())[:3])}"
         + (f" and {len(folders) - 3} more" if len(folders) > 3 else "")
     )
+
+
+def _trap_lines(traps: list[Trap]) -> str:
+    """Labels by distortion, in two lines: means over seeds, and the worst that happened to a level."""
+    probes = [trap.probe for trap in traps if trap.probe]
+    cause = "no class lies in two levels, so there is nothing to tell apart"
+    if probes:
+        by_image, clean, by_class = (
+            f"{np.mean([getattr(probe, name) for probe in probes]):.2f}"
+            for name in ("probe", "without_noise", "by_class")
+        )
+        cause = f"level seen in replayed images {by_image} ({clean} without noise), by their class {by_class}"
+    levels = [(trap, level) for trap in traps for level in trap.gap.levels if level.test is not None]
+    effect = "no level has test images"
+    if levels:
+        trap, worst = min(levels, key=lambda pair: pair[1].test or 0.0)
+        name = "the buffer" if worst.level is None else f"level {worst.level}"
+        gap = "" if trap.gap.gap is None else f", {trap.gap.gap:.3f} below the best"
+        effect = (
+            f"worst level: {name}, {worst.test:.3f} on its test classes{gap}, {worst.replay:.3f} on replay"
+        )
+    return f"distortions  {cause}\n             {effect}"
 
 
 def mean_and_error(values: list[float]) -> str:

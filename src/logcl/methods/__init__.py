@@ -8,9 +8,9 @@ from logcl.errors import BadSettings
 from logcl.methods.finetune import Finetune
 from logcl.methods.joint import Joint
 from logcl.methods.logcl import LogCL
-from logcl.methods.protocol import Method, Problem, Replayed, Replays
+from logcl.methods.protocol import HasLevels, Method, Problem, Replayed, Replays
 
-__all__ = ["METHODS", "Method", "Problem", "Replayed", "Replays", "create"]
+__all__ = ["METHODS", "HasLevels", "Method", "Problem", "Replayed", "Replays", "create"]
 
 METHODS: dict[str, Callable[[Problem], Method]] = {
     "logcl": LogCL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from logcl import diagnostics
 from logcl.classifier import Classifier
 from logcl.errors import NotTrained
 from logcl.memory import Memory
@@ -35,13 +36,8 @@ class LogCL:
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Class numbers (n,)."""
-        if not self.memory.n:
-            raise NotTrained("LogCL has seen no task yet; learn one first")
-        if self.classifier is None:
-            with self.problem.clock("train"):
-                self.classifier = Classifier.train(self.memory, progress=self.problem.progress)
-        numbers = np.array([self.problem.classes.index(str(name)) for name in self.classifier.classes])
-        predicted: NDArray[np.int64] = numbers[self.classifier.predict_proba(x).argmax(axis=1)]
+        classifier = self._trained()
+        predicted: NDArray[np.int64] = self._numbers(classifier)[classifier.predict_proba(x).argmax(axis=1)]
         return predicted
 
     def nbytes(self) -> int:
@@ -54,3 +50,24 @@ class LogCL:
         x, _ = now.everything(self.problem.progress)
         generations = np.repeat([run.generation for run in now.runs], [run.count for run in now.runs])
         return Replayed(x.numpy(), self.arrival, generations)
+
+    def trap(self, x: NDArray[np.uint8], y: NDArray[np.int64]) -> diagnostics.Trap:
+        """Whether the global model tells classes by their decoders' distortions."""
+        classifier = self._trained()
+        own = np.full(len(self.problem.classes), -1)
+        numbers = self._numbers(classifier)
+        own[numbers] = np.arange(len(numbers))
+        now = self.memory.snapshot()
+        return diagnostics.measure(now, classifier.network, x, own[y], self.problem.progress)
+
+    def _trained(self) -> Classifier:
+        if not self.memory.n:
+            raise NotTrained("LogCL has seen no task yet; learn one first")
+        if self.classifier is None:
+            with self.problem.clock("train"):
+                self.classifier = Classifier.train(self.memory, progress=self.problem.progress)
+        return self.classifier
+
+    def _numbers(self, classifier: Classifier) -> NDArray[np.int64]:
+        """The problem's number of each class that the memory has seen."""
+        return np.array([self.problem.classes.index(str(name)) for name in classifier.classes])

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from logcl.diagnostics import Trap
 from logcl.networks import ClassifierSpec
 from logcl.progress import Progress, Silent
 from logcl.settings import Settings
@@ -97,3 +98,11 @@ class Replays(Protocol):
 
     def replayed(self) -> Replayed:
         """All samples seen so far."""
+
+
+@runtime_checkable
+class HasLevels(Protocol):
+    """A method whose samples come out of several decoders, by whose distortions labels may be inferred."""
+
+    def trap(self, x: NDArray[np.uint8], y: NDArray[np.int64]) -> Trap:
+        """How far that has happened, examined on test images (n, C, H, W) and class numbers (n,)."""

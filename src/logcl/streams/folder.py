@@ -22,6 +22,7 @@ from logcl.streams.images import (
     infer_image_shape,
     list_images,
     visible_folders,
+    warn_of_passed_over,
 )
 from logcl.streams.pixels import check_image_shape
 from logcl.streams.stream import Classes
@@ -70,6 +71,9 @@ def list_folder(folder: Path) -> FolderListing:
     unknown = class_sorted(set(listing.test or ()) - set(listing.classes))
     if test is not None and unknown:
         raise DataError(f"{test / unknown[0]}: is a class that the training folder lacks; add or remove it.")
+    warn_of_passed_over(train, listing.train_files)
+    if test is not None:
+        warn_of_passed_over(test, listing.test_files)
     return listing
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logcl.errors import DataError
+from logcl.errors import DataError, PassedOver
 from logcl.progress import Progress, Silent
 from logcl.settings import ImageShape
 from logcl.streams.pixels import check_image_shape, read_header, read_image
@@ -131,12 +133,39 @@ def list_images(folder: str | Path) -> dict[str, list[Path]]:
             files = [p for p in folders[name].iterdir() if is_image(p)]
             if not files:
                 inner = visible_folders(folders[name])
+                if any(p.suffix.lower() in _ENDINGS and p.is_symlink() for p in folders[name].iterdir()):
+                    raise DataError(
+                        f"{folders[name]}: holds only links that lead nowhere; mend or remove it."
+                    )
                 hint = f"give {folders[name]} itself" if inner else "put images into it or remove it"
                 raise DataError(f"{folders[name]}: holds no images and so is no class folder; {hint}.")
             found[name] = sorted(files, key=lambda p: natural_key(p.name))
     except OSError as error:
         raise DataError(f"{error.filename or folder}: cannot be read ({error.strerror}).") from error
     return found
+
+
+def warn_of_passed_over(folder: str | Path, taken: Iterable[Path]) -> None:
+    """Say in one sentence how many images below `folder` are not among those `taken`, and why."""
+    known = set(map(str, taken))
+    nested = dangling = 0
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__MACOSX"))]
+        for name in names:
+            path = Path(place, name)
+            if name.startswith(".") or str(path) in known:
+                continue
+            image = path.suffix.lower() in _ENDINGS
+            if (image or not path.suffix) and not path.exists():
+                dangling += 1  # of images or of whole folders of them
+            elif image:
+                nested += 1
+    where = f"{nested:,} in sub-folders of class folders, " * bool(nested)
+    where += f"{dangling:,} behind links that lead nowhere, " * bool(dangling)
+    if where:
+        warnings.warn(
+            f"{folder}: images were passed over: {where.removesuffix(', ')}.", PassedOver, stacklevel=2
+        )
 
 
 def infer_image_shape(paths: Sequence[Path]) -> ImageShape:
@@ -180,6 +209,7 @@ def read_folder(
     cannot be read are left out and returned with the reason; otherwise the first one is an error.
     """
     files = [(path, name) for name, paths in list_images(folder).items() for path in paths]
+    warn_of_passed_over(folder, (path for path, _ in files))
     skipped: list[tuple[Path, str]] = []
 
     def keep_or_skip(path: Path, error: DataError) -> None:
