@@ -83,7 +83,7 @@ class Classifier:
 
         network = train_network(spec, fetch, now.n, settings, work)
         about = Description(network=spec, classes=now.classes, samples=now.n, memory=now.digest)
-        memory.file.write_classifier(blobs.pack(about, blobs.weights(network, "network", torch.float32)))
+        memory.file.write_classifier(blobs.pack(about, blobs.weights(network, "network")))
         return Classifier(about, network)
 
     @staticmethod

@@ -18,15 +18,16 @@ from torch import Tensor, nn
 from logcl import codes, networks
 from logcl.samples import rows_at_once
 from logcl.settings import GeneratorSettings, ImageShape, Recipe
+from logcl.stored import BinaryCodes, Codes, IndexCodes, Rows
 from logcl.training import Work, choose_device, fit, seeded, steps_a_pass
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """A decoder that turns `bits[j]` into input image number `order[j]`."""
+    """A decoder that turns code number j into input image number `order[j]`."""
 
     decoder: nn.Module
-    bits: codes.Bits
+    codes: Codes
     order: NDArray[np.intp]
 
 
@@ -45,12 +46,12 @@ def learned(
 
     fit(nn.ModuleList([encoder, decoder]), loss, len(x), settings, work)
     bits = (_embed(encoder, images) > 0).astype(np.uint8)
-    return Encoding(decoder, bits, np.arange(len(x)))
+    return Encoding(decoder, BinaryCodes(codes.pack(bits), spec.length), np.arange(len(x)))
 
 
 def assigned(
     x: NDArray[np.uint8],
-    bits: codes.Bits,
+    given: IndexCodes,
     groups: Sequence[int],
     spec: networks.AutoencoderSpec,
     settings: GeneratorSettings,
@@ -62,7 +63,7 @@ def assigned(
     own stretch, so that what is known of a stretch (its history) stays true of its codes.
     """
     encoder, decoder, images = _start(x, spec, work, centred=False)
-    targets = codes.signs(bits)
+    targets = given.inputs(np.arange(len(x)))
 
     order = np.arange(len(x))
     if settings.assignment != "none":
@@ -83,7 +84,7 @@ def assigned(
         return nn.functional.mse_loss(decoder(inputs[rows]), to_unit(images[ordered[rows]]))
 
     fit(decoder, loss, len(x), settings, work)
-    return Encoding(decoder, bits, order)
+    return Encoding(decoder, given, order)
 
 
 def _start(
@@ -152,15 +153,15 @@ def to_unit(pixels: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def decode(decoder: nn.Module, bits: codes.Bits, image_shape: ImageShape) -> Tensor:
-    """Codes (n, bits) → images (n, C, H, W), uint8 on the CPU, in blocks of bounded size."""
+def decode(decoder: nn.Module, stored: Codes, rows: Rows, image_shape: ImageShape) -> Tensor:
+    """The images of some codes, by row: (m, C, H, W), uint8 on the CPU, in blocks of bounded size."""
     device = next(decoder.parameters()).device
-    rows = rows_at_once(image_shape)
-    images = torch.empty((len(bits), *image_shape), dtype=torch.uint8)
-    for start in range(0, len(bits), rows):
-        code = torch.from_numpy(codes.signs(bits[start : start + rows])).to(device)
-        images[start : start + rows] = (decoder(code) * 255).round().to(torch.uint8)
-    return images
+    at_once = rows_at_once(image_shape)
+    blocks = [
+        (decoder(torch.from_numpy(stored.inputs(rows[start : start + at_once])).to(device)) * 255).round()
+        for start in range(0, len(rows), at_once)
+    ]
+    return torch.cat(blocks).to("cpu", torch.uint8)
 
 
 @torch.no_grad()

@@ -25,7 +25,9 @@ PRESETS: dict[PresetName, str] = {
     "paper": "the published method with its networks and hyperparameters, by data set; for an accelerator",
 }
 
-AutoencoderNetwork = Literal["mlp", "conv", "binplay"]
+AutoencoderNetwork = Literal["mlp", "conv", "cosine", "binplay"]
+Codes = Literal["quantised", "binary", "index"]
+Precision = Literal["int8", "half"]
 ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18"]
 
 
@@ -62,13 +64,25 @@ class GeneratorSettings(Recipe):
     """The local models: a decoder, and the codes and labels it is given."""
 
     network: AutoencoderNetwork = "mlp"
-    """`mlp`: one hidden layer; `conv`: bit planes at a quarter of the resolution; `binplay`: as published."""
+    """`mlp`: one hidden layer; `conv`: planes at a quarter of the resolution; `cosine`: the cosine transform,
+    which needs no training; `binplay`: as published."""
     width: int = Field(256, ge=1, le=65_536)
     """Hidden units (`mlp`) or channels of the largest level; smaller levels get fewer."""
-    codes: Literal["stored", "index"] = "stored"
-    """`stored`: learned, kept as packed bits; `index`: computed from the sample index, nothing is kept."""
+    weights: Precision = "int8"
+    """How a decoder's weights are kept: a byte each and a scale a row, or in half precision."""
+    codes: Codes = "quantised"
+    """`quantised`: integers, entropy coded; `binary`: learned bits, packed; `index`: computed from the sample
+    index, nothing is kept."""
+    bytes_per_sample: float | None = Field(None, gt=0)
+    """Quantised codes: bytes of a sample's code, on average. Either this or `psnr` is set."""
+    psnr: float | None = Field(None, gt=0, le=45)
+    """Quantised codes: quality of one encoding in dB, 10 · log10(1 / mean squared error)."""
+    symbols: int = Field(64, ge=1, le=65_536)
+    """Quantised codes of `mlp` and `conv`: integers in a code; those not worth their bytes stay zero."""
     bits: int = Field(256, ge=1, le=65_536)
-    """Length of a code."""
+    """Binary and index codes: length of a code."""
+    warm_start: bool = True
+    """Whether the largest level begins with the decoder of the largest level it replaces."""
     labels: Literal["stored", "labeller"] = "stored"
     """`stored`: packed integers; `labeller`: the paper's local f(x; θk) applied to the decoded image."""
     warm_up_epochs: int = Field(10, ge=1)
@@ -120,17 +134,27 @@ class Settings(Frozen):
                 f"image_shape = {self.image_shape} is not (channels up to 64, height and width up to 4096), "
                 f"with at least two pixels"
             )
-        if self.generator.codes == "index" and self.generator.network == "conv":
-            raise ValueError(
-                "codes = index needs network = mlp or binplay: codes computed from the index are not laid "
-                "out in space"
-            )
+        _check_codes(self.generator)
         used = {self.classifier.network}
         if self.generator.labels == "labeller":
             used.add(self.generator.labeller)
         if "lenet" in used and min(height, width) < 8:
             raise ValueError(f"network = lenet needs images of at least 8x8, not {height}x{width}")
         return self
+
+
+def _check_codes(generator: GeneratorSettings) -> None:
+    """Refuse codes that the network cannot read, or a target that says nothing or two things."""
+    networks = {
+        "quantised": ("mlp", "conv", "cosine"),
+        "binary": ("mlp", "conv"),
+        "index": ("mlp", "binplay"),
+    }
+    if generator.network not in networks[generator.codes]:
+        fit = " or ".join(networks[generator.codes])
+        raise ValueError(f"codes = {generator.codes} needs network = {fit}, not {generator.network}")
+    if generator.codes == "quantised" and (generator.bytes_per_sample is None) == (generator.psnr is None):
+        raise ValueError("codes = quantised needs either bytes_per_sample or psnr, not both")
 
 
 def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Settings:
@@ -152,8 +176,9 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
         generator = _fast_generator(image_shape, values)
     elif name == "paper-cpu":
         generator = GeneratorSettings(
-            codes="index", labels="labeller", bits=200, width=max(256, min(1024, 2 * values)), epochs=60,
-            min_steps=2000, learning_rate=2e-3, batch_size=128,
+            codes="index", labels="labeller", weights="half", bits=200,
+            width=max(256, min(1024, 2 * values)), epochs=60, min_steps=2000,
+            learning_rate=2e-3,
         )  # fmt: skip
     elif name == "paper":
         generator, classifier = _published(appendix.column(dataset, channels), channels)
@@ -171,16 +196,12 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
 
 
 def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
-    # A third of a bit for each pixel value, 1/24 of the raw data; tiny images need a floor of 64 bits.
-    bits = min(max(64, round(values / 3 / 64) * 64), 65_536)
     if image_shape[0] == 1 and values <= 2048:
         return GeneratorSettings(
-            network="mlp", bits=bits, width=max(64, values // 2),
-            epochs=30, min_steps=400, learning_rate=5e-3,
+            network="mlp", psnr=24, symbols=max(16, min(64, values // 2)), width=max(64, values // 2),
+            epochs=30, min_steps=600, learning_rate=3e-3,
         )  # fmt: skip
-    return GeneratorSettings(
-        network="conv", bits=bits, width=48, epochs=10, min_steps=600, learning_rate=3e-3, batch_size=64
-    )  # fmt: skip
+    return GeneratorSettings(network="cosine", psnr=30, width=1)
 
 
 def _published(column: appendix.Column, channels: int) -> tuple[GeneratorSettings, ClassifierSettings]:
@@ -192,7 +213,7 @@ def _published(column: appendix.Column, channels: int) -> tuple[GeneratorSetting
         epochs=column.classifier_epochs,
     )  # fmt: skip
     generator = GeneratorSettings(
-        network="binplay", width=32, codes="index", bits=column.latent, labels="labeller",
+        network="binplay", width=32, weights="half", codes="index", bits=column.latent, labels="labeller",
         batch_size=column.generator_batch, epochs=column.generator_epochs,
         learning_rate=column.generator_rate, schedule="exponential", decay=appendix.SCHEDULER_RATE,
         warm_up_epochs=column.warm_up_epochs, warm_up_learning_rate=column.warm_up_rate,
@@ -205,9 +226,13 @@ def _published(column: appendix.Column, channels: int) -> tuple[GeneratorSetting
 def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """`settings` with dotted names changed, e.g. {"generator.epochs": 50, "unit": 1000}.
 
-    Values may be strings, as they come from a command line.
+    Values may be strings, as they come from a command line. Of two settings that say the same thing in two
+    ways (the quality of a code, or its bytes), the one given replaces the other.
     """
     data = settings.model_dump()
+    for one, other in (("psnr", "bytes_per_sample"), ("bytes_per_sample", "psnr")):
+        if f"generator.{one}" in changes:
+            data["generator"][other] = None
     for name, value in changes.items():
         if name in ("preset", "image_shape"):
             raise BadSettings(f"{name} cannot be changed like a setting; it has an argument of its own")
