@@ -58,7 +58,7 @@ def test_the_readmes_commands(workplace, logcl):
 def test_the_names_in_the_paper_guide_exist():
     text = (ROOT / "docs" / "paper.md").read_text()
     named = re.findall(
-        r"`((?:allocation|codes|local_model|classifier|encoding|settings|streams|networks)\.\w+(?:\.\w+)?)",
+        r"`((?:allocation|codes|local_model|classifier|diagnostics|encoding|settings|streams|networks)\.\w+(?:\.\w+)?)",
         text,
     )
     assert len(named) > 12

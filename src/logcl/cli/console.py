@@ -76,7 +76,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
         return
     label = max(map(cell_len, columns), default=0)
     for row in rows:
-        out.print(" ".join(part for part in (columns[0], row[0]) if part), style="bold")
+        out.print(f"{columns[0]} {row[0]}" if row[0].isdigit() else row[0], style="bold")
         for column, cell in zip(columns[1:], row[1:], strict=True):
             if column and cell:
                 out.print(f"  {column:<{label}}  {cell}")
