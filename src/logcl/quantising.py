@@ -42,7 +42,7 @@ def trained(
     """
     device = choose_device()
     with seeded(work.generator):
-        encoder = networks.encoder(spec, centred=False).to(device)
+        encoder = networks.encoder(spec, centred=True).to(device)
         decoder = networks.decoder(spec).to(device)
     if start is not None:
         decoder.load_state_dict(start.state_dict())
@@ -55,19 +55,20 @@ def trained(
     def loss(rows: Tensor) -> Tensor:
         nonlocal exchange
         image = to_unit(images[rows.to(device)])
-        position = FINENESS * encoder(image)
+        position = prior.gain() * encoder(image)
         bits = prior.bits(position + torch.rand_like(position) - 0.5)
         rounded = position + (position.round() - position).detach()
         error = nn.functional.mse_loss(decoder(rounded / FINENESS), image)
         total: Tensor = error + exchange * bits
-        exchange *= math.exp(0.02 * max(min(_excess(settings, float(bits) / 8, float(error)), 1), -1))
+        excess = _excess(settings, float(bits.detach()) / 8, float(error.detach()))
+        exchange *= math.exp(0.1 * max(min(excess, 1), -1))
         exchange = min(max(exchange, usual / 100), 100 * usual)
         return total
 
     fit(nn.ModuleList([encoder, decoder, prior]), loss, len(x), settings, work)
     with torch.no_grad():
         blocks = [
-            (FINENESS * encoder(to_unit(block))).round().clamp(-entropy.LARGEST, entropy.LARGEST).cpu()
+            (prior.gain() * encoder(to_unit(block))).round().clamp(-entropy.LARGEST, entropy.LARGEST).cpu()
             for block in images.split(rows_at_once(spec.image_shape))
         ]
     return _encoding(decoder, torch.cat(blocks).to(torch.int16), len(x))
@@ -143,12 +144,20 @@ def _bisect(excess: Callable[[float], float], finest: float = 2.0**-9, coarsest:
 
 
 class _Logistic(nn.Module):
-    """How probable each integer of a code is: logistic distributions whose place and width are learned."""
+    """How probable each integer of a code is: logistic distributions whose place and width are learned.
+
+    The embedding comes with unit spread; how many integers that spread covers is learned here as well.
+    """
 
     def __init__(self, length: int) -> None:
         super().__init__()
+        self.log_gain = nn.Parameter(torch.full((length,), math.log(0.4 * FINENESS)))
         self.place = nn.Parameter(torch.zeros(length))
         self.log_width = nn.Parameter(torch.zeros(length))
+
+    def gain(self) -> Tensor:
+        """Integers to one spread of the embedding, by position in the code."""
+        return self.log_gain.exp()
 
     def bits(self, symbols: Tensor) -> Tensor:
         """Mean bits of a row: -log2 of the mass between half an integer below and above."""
