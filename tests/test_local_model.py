@@ -1,4 +1,4 @@
-"""Local models give back what they were given, in both code modes, before and after a trip through bytes."""
+"""Local models give back what they were given, whatever their codes are, before and after a trip through bytes."""
 
 import json
 
@@ -15,12 +15,16 @@ from logcl.samples import Run, Samples, raw
 from logcl.settings import Settings, override, preset
 
 MODES = {
-    "stored codes": {},
+    "quantised codes": {},
+    "quantised codes, by quality": {"generator.psnr": 18},
+    "cosines": {"generator.network": "cosine", "generator.psnr": 18},
+    "half precision": {"generator.weights": "half"},
+    "binary codes": {"generator.codes": "binary", "generator.bits": 64},
     "index codes, greedy": {"generator.codes": "index"},
     "index codes, optimal": {"generator.codes": "index", "generator.assignment": "optimal"},
     "index codes, as they come": {"generator.codes": "index", "generator.assignment": "none"},
     "index codes, labeller": {"generator.codes": "index", "generator.labels": "labeller"},
-    "stored codes, labeller": {"generator.labels": "labeller"},
+    "quantised codes, labeller": {"generator.labels": "labeller"},
 }
 
 
@@ -78,15 +82,16 @@ def test_bytes_hold_the_same_model(fitted):
 
 def test_index_codes_cost_no_bytes_a_sample(digits):
     sizes = {}
-    for codes in ("index", "stored"):
-        settings = options({"generator.codes": codes, "generator.min_steps": 0, "generator.epochs": 1})
+    for codes in ("index", "binary"):
+        changes = {"generator.codes": codes, "generator.bits": 64}
+        settings = options({**changes, "generator.min_steps": 0, "generator.epochs": 1})
         for count in (128, 512):
             model, _ = LocalModel.fit(Slot(0, 1, count), take(digits, count), settings, 0)
             sizes[codes, count] = len(model.to_bytes())
     labels = (512 - 128) * 4 / 8
     assert abs(sizes["index", 512] - sizes["index", 128] - labels) < 64
     codes_and_labels = labels + (512 - 128) * 64 / 8
-    assert abs(sizes["stored", 512] - sizes["stored", 128] - codes_and_labels) < 64
+    assert abs(sizes["binary", 512] - sizes["binary", 128] - codes_and_labels) < 64
 
 
 def test_samples_stay_within_their_run(digits):
@@ -99,7 +104,7 @@ def test_samples_stay_within_their_run(digits):
     assert [run.generation for run in model.runs] == [2, 0]
 
 
-@pytest.mark.parametrize("codes", ["stored", "index"])
+@pytest.mark.parametrize("codes", ["quantised", "binary", "index"])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 14)])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_handful_of_samples(codes, shape, count):

@@ -56,6 +56,9 @@ class Recipe(Frozen):
     """How the rate changes: not at all, up and down once, or by the factor `decay` a pass."""
     decay: float = Field(0.99, gt=0, le=1)
     """Factor a pass, for the exponential schedule."""
+    patience: int = Field(0, ge=0)
+    """After so many passes in which the loss did not fall by one per cent, the rate goes to zero within a
+    quarter of the steps made so far, and training ends. 0: not before its time."""
     weight_decay: float = Field(0.0, ge=0)
     """Shrinks the weights a little in each step; with Adam apart from the gradient, as AdamW does."""
 
@@ -110,6 +113,12 @@ class ClassifierSettings(Recipe):
     """Channels of the first convolutions, or an eighth of the hidden units (`mlp`)."""
     noise: float = Field(0.15, ge=0, le=1)
     """Standard deviation of the white noise added to replayed images (the paper's aug)."""
+    mirror: bool = False
+    """Whether images may be seen in a mirror: right for photographs, wrong for writing."""
+    shift: int = Field(0, ge=0, le=64)
+    """Images are moved by up to so many pixels."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of a label's weight that is spread over all classes."""
 
 
 class Settings(Frozen):
@@ -153,8 +162,13 @@ def _check_codes(generator: GeneratorSettings) -> None:
     if generator.network not in networks[generator.codes]:
         fit = " or ".join(networks[generator.codes])
         raise ValueError(f"codes = {generator.codes} needs network = {fit}, not {generator.network}")
-    if generator.codes == "quantised" and (generator.bytes_per_sample is None) == (generator.psnr is None):
-        raise ValueError("codes = quantised needs either bytes_per_sample or psnr, not both")
+    targets = [name for name in ("bytes_per_sample", "psnr") if getattr(generator, name) is not None]
+    if generator.codes == "quantised" and len(targets) != 1:
+        raise ValueError("codes = quantised needs either generator.bytes_per_sample or generator.psnr")
+    if generator.codes != "quantised" and targets:
+        raise ValueError(
+            f"generator.{targets[0]} is for codes = quantised; codes = {generator.codes} have generator.bits"
+        )
 
 
 def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Settings:
@@ -169,9 +183,12 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
     image_shape = channels, height, width
     values = channels * height * width
     unit = 128 if values <= 256 else 512
-    classifier = ClassifierSettings(
-        epochs=10, min_steps=120, learning_rate=5e-3, width=16 if channels == 1 else 32
-    )  # fmt: skip
+    classifier = ClassifierSettings(epochs=10, min_steps=120, learning_rate=5e-3, width=16)
+    if channels > 1:
+        classifier = ClassifierSettings(
+            epochs=8, min_steps=120, learning_rate=2e-3, weight_decay=0.05, width=64, noise=0,
+            mirror=True, shift=2, label_smoothing=0.1,
+        )  # fmt: skip
     if name == "fast":
         generator = _fast_generator(image_shape, values)
     elif name == "paper-cpu":
@@ -199,7 +216,7 @@ def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
     if image_shape[0] == 1 and values <= 2048:
         return GeneratorSettings(
             network="mlp", bytes_per_sample=max(8, values / 32), symbols=max(16, min(64, values // 2)),
-            width=max(64, values // 2), epochs=20, min_steps=1200, learning_rate=1e-2,
+            width=max(64, values // 2), epochs=20, min_steps=1200, learning_rate=1e-2, patience=6,
         )  # fmt: skip
     return GeneratorSettings(network="cosine", psnr=30, width=1)
 
@@ -227,11 +244,24 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """`settings` with dotted names changed, e.g. {"generator.epochs": 50, "unit": 1000}.
 
     Values may be strings, as they come from a command line. Of two settings that say the same thing in two
-    ways (the quality of a code, or its bytes), the one given replaces the other.
+    ways (the quality of a code, or its bytes), the one given replaces the other. `bits` is the size of a
+    code whatever its kind: an eighth of a quantised code's bytes, or the length of the others.
     """
     data = settings.model_dump()
+    if "bits" in changes:
+        changes = dict(changes)
+        kind = changes.get("generator.codes", settings.generator.codes)
+        value = changes.pop("bits")
+        if kind != "quantised":
+            changes["generator.bits"] = value
+        else:
+            try:
+                changes["generator.bytes_per_sample"] = float(value) / 8
+            except (TypeError, ValueError) as error:
+                raise BadSettings(f"bits is {value!r}; give a number") from error
+    kind = changes.get("generator.codes", "quantised")
     for one, other in (("psnr", "bytes_per_sample"), ("bytes_per_sample", "psnr")):
-        if f"generator.{one}" in changes:
+        if f"generator.{one}" in changes or kind != "quantised":
             data["generator"][other] = None
     for name, value in changes.items():
         if name in ("preset", "image_shape"):

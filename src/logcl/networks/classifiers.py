@@ -28,9 +28,10 @@ def classifier(spec: ClassifierSpec) -> nn.Module:
 
 
 class ConvNet(nn.Module):
-    """Convolution, batch normalisation, ReLU and halving until a side is at most 4; then one linear layer.
+    """Blocks of two convolutions with a halving between until a side is at most 4; then one linear layer.
 
-    8x8 has one halving, 28x28 and 32x32 three; channels double with each.
+    8x8 has one block, 28x28 and 32x32 three. The first block has `width` channels, the others four times as
+    many: halving before the second convolution, and widening late, keep the cost of large images down.
     """
 
     def __init__(self, spec: ClassifierSpec) -> None:
@@ -39,19 +40,20 @@ class ConvNet(nn.Module):
         layers: list[nn.Module] = []
         out = spec.width
         while True:
+            smaller = min(height, width) > 4
             layers += [
                 nn.Conv2d(channels, out, 3, padding=1, bias=False),
+                nn.MaxPool2d(2) if smaller else nn.Identity(),
                 nn.BatchNorm2d(out),
-                nn.ReLU(),
+                nn.GELU(),
                 nn.Conv2d(out, out, 3, padding=1, bias=False),
                 nn.BatchNorm2d(out),
-                nn.ReLU(),
+                nn.GELU(),
             ]
-            channels = out
+            height, width = (height // 2, width // 2) if smaller else (height, width)
+            channels, out = out, 4 * spec.width
             if min(height, width) <= 4:
                 break
-            layers.append(nn.MaxPool2d(2))
-            height, width, out = height // 2, width // 2, 2 * out
         self.features = nn.Sequential(*layers)
         cells = 2 if min(height, width) >= 2 else 1
         self.pool = nn.AdaptiveMaxPool2d(cells)
