@@ -1,4 +1,4 @@
-"""Local models give back what they were given, whatever their codes are, before and after a trip through bytes."""
+"""Local models give back what they were given, whatever their codes, also after a trip through bytes."""
 
 import json
 

@@ -215,8 +215,9 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
 def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
     if image_shape[0] == 1 and values <= 2048:
         return GeneratorSettings(
-            network="mlp", bytes_per_sample=max(8, values / 32), symbols=max(16, min(64, values // 2)),
-            width=max(64, values // 2), epochs=20, min_steps=1200, learning_rate=1e-2, patience=6,
+            network="mlp", bytes_per_sample=max(8, values / 28), symbols=max(16, min(64, values // 2)),
+            width=max(64, values // 2), epochs=20,
+            min_steps=1200 if values <= 256 else 2400,            learning_rate=1e-2, patience=6,
         )  # fmt: skip
     return GeneratorSettings(network="cosine", psnr=30, width=1)
 
