@@ -13,7 +13,7 @@ shapes = st.tuples(st.integers(1, 4), st.integers(8, 41), st.integers(8, 41))
 
 
 @pytest.mark.parametrize("network", ["mlp", "conv", "binplay"])
-@given(shape=shapes, length=st.integers(1, 300), width=st.integers(1, 9), count=st.integers(1, 4))
+@given(shape=shapes, bits=st.integers(1, 300), width=st.integers(1, 9), count=st.integers(1, 4))
 @hypothesis_settings(max_examples=25)
 def test_autoencoders(network, shape, bits, width, count):
     spec = AutoencoderSpec(network=network, image_shape=shape, length=bits, width=width)
