@@ -95,13 +95,17 @@ class LocalModel:
         if options.codes == "stored":
             result = encoding.learned(samples.x, spec, options, work)
         else:
-            if slot.stop >> options.bits:
+            if slot.stop >> spec.code_bits:
                 raise BadSettings(
                     f"{slot.stop} samples need codes of more than generator.bits = {options.bits} bits"
                 )
-            bits = codes.index_codes(np.arange(slot.start, slot.stop + 1), options.bits)
-            groups = [run.count for run in samples.runs]
-            result = encoding.assigned(samples.x, bits, groups, spec, options, work)
+            indices = np.arange(slot.start, slot.stop + 1)
+            if options.network == "superposed":
+                result = encoding.superposed(samples.x, indices, spec, options, work)
+            else:
+                groups = [run.count for run in samples.runs]
+                bits = encoding.index_bits(indices, spec)
+                result = encoding.assigned(samples.x, bits, groups, spec, options, work)
         _round_to_half(result.decoder)
 
         x, y = samples.x[result.order], samples.y[result.order]
@@ -133,11 +137,10 @@ class LocalModel:
         if indices is None:
             indices = np.arange(self.about.start, self.about.stop + 1)
         rows = np.asarray(indices) - self.about.start
-        bits = self.about.decoder.bits
         if self.stored_codes is None:
-            rows_bits = codes.index_codes(np.asarray(indices), bits)
+            rows_bits = encoding.index_bits(np.asarray(indices), self.about.decoder)
         else:
-            rows_bits = codes.unpack(self.stored_codes[rows], bits)
+            rows_bits = codes.unpack(self.stored_codes[rows], self.about.decoder.code_bits)
         images = encoding.decode(self.decoder, rows_bits, self.about.decoder.image_shape)
         labels = self.labels
         positions = label(labels, images) if isinstance(labels, nn.Module) else labels[rows]
@@ -181,12 +184,13 @@ def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
         found = tensors.get(tensor)
         return found is not None and found.dtype == torch.uint8 and found.shape == shape
 
-    row, packed = -(-about.decoder.bits // 8), -(-about.samples * about.label_bits // 8)
+    row, packed = -(-about.decoder.code_bits // 8), -(-about.samples * about.label_bits // 8)
     for sound, problem in (
         (about.samples >= 1 and about.start >= 1, "holds no samples"),
         (sum(run.count for run in about.runs) == about.samples, "has a history of another length"),
         (all(run.count >= 1 and run.errors for run in about.runs), "has a history with gaps"),
         (bool(about.classes), "has no classes"),
+        (about.codes != "index" or not about.stop >> about.decoder.code_bits, "has more samples than codes"),
         (about.codes != "stored" or is_bytes("codes", about.samples, row), "has codes of another size"),
         (about.labeller is not None or is_bytes("labels", packed), "has labels of another size"),
         (about.labeller is None or about.labeller.classes == len(about.classes), "labels other classes"),
@@ -198,7 +202,7 @@ def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
 def fit_steps(samples: int, classes: int, options: GeneratorSettings) -> int:
     """Optimiser steps that fitting so many samples of so many classes takes, to estimate the time left."""
     steps = total_steps(options, samples)
-    if options.codes == "index" and options.assignment != "none":
+    if encoding.has_warm_up(options):
         steps += total_steps(encoding.warm_up_recipe(options), samples)
     if options.labels == "labeller" and classes > 1:
         steps += total_steps(options.labeller_training, samples)

@@ -25,7 +25,9 @@ PRESETS: dict[PresetName, str] = {
     "paper": "the published method with its networks and hyperparameters, by data set; for an accelerator",
 }
 
-AutoencoderNetwork = Literal["mlp", "conv", "binplay"]
+AutoencoderNetwork = Literal["mlp", "conv", "binplay", "superposed"]
+MOST_ADDRESS_BITS = 20
+"""The largest table of a `superposed` decoder has 2^20 rows."""
 ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18"]
 
 
@@ -62,13 +64,15 @@ class GeneratorSettings(Recipe):
     """The local models: a decoder, and the codes and labels it is given."""
 
     network: AutoencoderNetwork = "mlp"
-    """`mlp`: one hidden layer; `conv`: bit planes at a quarter of the resolution; `binplay`: as published."""
+    """`mlp`: one hidden layer; `conv`: bit planes at a quarter of the resolution; `binplay`: as published;
+    `superposed`: rows of a table that several samples share, told apart by signs (index codes only)."""
     width: int = Field(256, ge=1, le=65_536)
-    """Hidden units (`mlp`) or channels of the largest level; smaller levels get fewer."""
+    """Hidden units (`mlp`), numbers in a row (`superposed`) or channels of the largest level; smaller levels
+    get fewer."""
     codes: Literal["stored", "index"] = "stored"
     """`stored`: learned, kept as packed bits; `index`: computed from the sample index, nothing is kept."""
     bits: int = Field(256, ge=1, le=65_536)
-    """Length of a code."""
+    """Length of a code; for `superposed` of its address, so that the table has 2^bits rows at every level."""
     labels: Literal["stored", "labeller"] = "stored"
     """`stored`: packed integers; `labeller`: the paper's local f(x; θk) applied to the decoded image."""
     warm_up_epochs: int = Field(10, ge=1)
@@ -125,6 +129,11 @@ class Settings(Frozen):
                 "codes = index needs network = mlp or binplay: codes computed from the index are not laid "
                 "out in space"
             )
+        if self.generator.network == "superposed":
+            if self.generator.codes != "index":
+                raise ValueError("network = superposed needs codes = index: its codes are not learned")
+            if self.generator.bits > MOST_ADDRESS_BITS:
+                raise ValueError(f"network = superposed needs bits up to {MOST_ADDRESS_BITS}, for 2^bits rows")
         used = {self.classifier.network}
         if self.generator.labels == "labeller":
             used.add(self.generator.labeller)
@@ -152,8 +161,10 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
         generator = _fast_generator(image_shape, values)
     elif name == "paper-cpu":
         generator = GeneratorSettings(
-            codes="index", labels="labeller", bits=200, width=max(256, min(1024, 2 * values)), epochs=60,
-            min_steps=2000, learning_rate=2e-3, batch_size=128,
+            network="superposed", codes="index", labels="labeller", assignment="none",
+            bits=7 if values <= 256 else 12, width=min(max(2 * values // 3, 128), 2048),
+            warm_up_epochs=12, warm_up_learning_rate=3e-3, epochs=16, learning_rate=2e-3, min_steps=1000,
+            batch_size=256,
         )  # fmt: skip
     elif name == "paper":
         generator, classifier = _published(appendix.column(dataset, channels), channels)

@@ -8,12 +8,13 @@ Any image shape from 1x8x8 up. Only the decoder is kept; the encoder is dropped 
 from __future__ import annotations
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.networks.binplay import BinPlayDecoder, BinPlayEncoder
 from logcl.networks.layers import BatchNorm
-from logcl.settings import AutoencoderNetwork, Frozen, ImageShape
+from logcl.networks.superposed import SuperposedDecoder
+from logcl.settings import MOST_ADDRESS_BITS, AutoencoderNetwork, Frozen, ImageShape
 
 
 class AutoencoderSpec(Frozen):
@@ -24,9 +25,22 @@ class AutoencoderSpec(Frozen):
     bits: int = Field(ge=1, le=65_536)
     width: int = Field(ge=1, le=65_536)
 
+    @model_validator(mode="after")
+    def _bounded(self) -> AutoencoderSpec:
+        if self.network == "superposed" and self.bits > MOST_ADDRESS_BITS:
+            raise ValueError(f"{self.bits} address bits are more than {MOST_ADDRESS_BITS}")
+        return self
+
+    @property
+    def code_bits(self) -> int:
+        """Length of the codes that the decoder reads."""
+        return self.bits + self.width if self.network == "superposed" else self.bits
+
 
 def decoder(spec: AutoencoderSpec) -> nn.Module:
-    """Codes (n, bits) of ±1 → images (n, C, H, W) in [0, 1]."""
+    """Codes (n, spec.code_bits) of ±1 → images (n, C, H, W) in [0, 1]."""
+    if spec.network == "superposed":
+        return SuperposedDecoder(spec.image_shape, spec.bits, spec.width)
     if spec.network == "binplay":
         return BinPlayDecoder(spec.image_shape, spec.bits, spec.width)
     return MLPDecoder(spec) if spec.network == "mlp" else ConvDecoder(spec)
@@ -39,6 +53,8 @@ def encoder(spec: AutoencoderSpec, *, centred: bool) -> nn.Module:
     for about half of the images, which halves the error of learned codes. Codes that are given, not
     learned, have no such freedom, and their encoder goes without.
     """
+    if spec.network == "superposed":
+        raise ValueError("a superposed decoder has no encoder of its own; its warm-up uses an mlp's")
     if spec.network == "binplay":
         last = Centre(spec.bits, affine=False) if centred else nn.Identity()
         return BinPlayEncoder(spec.image_shape, spec.bits, spec.width, last)
