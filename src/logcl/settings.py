@@ -133,7 +133,9 @@ class Settings(Frozen):
             if self.generator.codes != "index":
                 raise ValueError("network = superposed needs codes = index: its codes are not learned")
             if self.generator.bits > MOST_ADDRESS_BITS:
-                raise ValueError(f"network = superposed needs bits up to {MOST_ADDRESS_BITS}, for 2^bits rows")
+                raise ValueError(
+                    f"network = superposed needs bits up to {MOST_ADDRESS_BITS}, for 2^bits rows"
+                )
         used = {self.classifier.network}
         if self.generator.labels == "labeller":
             used.add(self.generator.labeller)

@@ -3,10 +3,13 @@
     address ── row of the table ─┐
     signs ─────────────────────── × ── hidden layer ── pixels
 
-Samples i, i + rows, i + 2·rows, … have one row e of `width` numbers, and a mask of ±1 each. Through the mask m
-a sample sees W (m ∘ e): other masks, other projections of the same numbers. As long as the samples of a row
+Samples i, i + rows, i + 2·rows, … have one row e of `width` numbers, and a mask of ±1 each. Through its mask
+m a sample sees W (m ∘ e): other masks, other projections of the same numbers. As long as the samples of a row
 have fewer latent numbers together than the row is wide, e can satisfy all of them at once (the superposition
 of Cheung et al. 2019, with data in place of tasks), and `superpose` finds it by least squares.
+
+The rows are as many at every level, and the width carries the level's size: a table with a row for each
+sample would be another way to write stored codes, and would grow with the level instead of with its size.
 """
 
 from __future__ import annotations
