@@ -53,6 +53,40 @@ def test_codes_depend_on_the_index_alone():
     )
 
 
+@given(bits=st.integers(1, 6), width=st.integers(1, 6))
+def test_superposed_codes_use_every_pattern(bits, width):
+    """Address and signs together are a bijection too: 2^(bits + width) indices, as many codes."""
+    rows = codes.superposed_codes(np.arange(1, 2 ** (bits + width) + 1), bits, width)
+    assert rows.shape[1] == bits + width
+    assert distinct_rows(rows) == len(rows)
+
+
+@given(
+    st.lists(st.integers(1, 2**63), min_size=2, max_size=50, unique=True),
+    st.integers(1, 20),
+    st.integers(64, 200),
+)
+def test_superposed_codes_far_apart_do_not_collide(indices, bits, width):
+    asked = np.array(indices, dtype=np.uint64)
+    rows = codes.superposed_codes(asked, bits, width)
+    assert distinct_rows(rows) == len(indices)
+    assert np.array_equal(codes.superposed_codes(asked[1:], bits, width), rows[1:])  # the index alone decides
+
+
+@given(start=st.integers(1, 10_000), bits=st.integers(1, 7), count=st.integers(1, 500))
+def test_superposed_codes_share_rows_evenly(start, bits, count):
+    address = codes.superposed_codes(np.arange(start, start + count), bits, 64)[:, :bits]
+    loads = np.bincount(address @ 2 ** np.arange(bits), minlength=2**bits)
+    assert loads.max() - loads.min() <= 1
+
+
+def test_superposed_codes_are_part_of_the_format():
+    rows = codes.superposed_codes(np.array([1, 2, 5000, 2**40]), 12, 72)
+    assert codes.pack(rows).tobytes().hex() == (
+        "000000000000000000400c010000000000000000400c87d30fa100ccae9440d301ff8ffb501d27d380ec7708"
+    )
+
+
 @st.composite
 def matchings(draw):
     n, extra, bits = draw(st.integers(1, 12)), draw(st.integers(0, 5)), draw(st.integers(5, 9))

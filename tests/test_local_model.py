@@ -25,6 +25,7 @@ MODES = {
     "index codes, as they come": {"generator.codes": "index", "generator.assignment": "none"},
     "index codes, labeller": {"generator.codes": "index", "generator.labels": "labeller"},
     "quantised codes, labeller": {"generator.labels": "labeller"},
+    "superposed": {"generator.codes": "index", "generator.network": "superposed", "generator.bits": 5},
 }
 
 
@@ -212,6 +213,9 @@ def blob(digits) -> bytes:
         },
         {"decoder": {"network": "mlp", "image_shape": (1, 8, 8), "bits": 65_536, "width": 65_536}},
         {"decoder": {"network": "conv", "image_shape": (64, 4096, 4096), "bits": 64, "width": 9}},
+        {"decoder": {"network": "superposed", "image_shape": (1, 8, 8), "bits": 65_536, "width": 9}},
+        {"decoder": {"network": "superposed", "image_shape": (1, 8, 8), "bits": 20, "width": 65_536}},
+        {"codes": "index", "decoder": {"network": "mlp", "image_shape": (1, 8, 8), "bits": 5, "width": 9}},
         {"decoder": {"network": "exec", "image_shape": (1, 8, 8), "bits": 64, "width": 9}},
     ],
 )

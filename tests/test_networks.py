@@ -80,6 +80,13 @@ networks = st.one_of(
         width=st.integers(1, 200),
     ),
     st.builds(
+        AutoencoderSpec,
+        network=st.just("superposed"),
+        image_shape=shapes,
+        length=st.integers(1, 12),
+        width=st.integers(1, 200),
+    ),
+    st.builds(
         ClassifierSpec,
         network=st.sampled_from(["convnet", "mlp", "lenet", "resnet18"]),
         image_shape=shapes,

@@ -39,6 +39,19 @@ def index_codes(indices: NDArray[np.integer[Any]], bits: int) -> Bits:
     return np.unpackbits(columns, axis=1, count=bits, bitorder="little")
 
 
+def superposed_codes(indices: NDArray[np.integer[Any]], bits: int, width: int) -> Bits:
+    """The code of each sample index as an address and signs; (n,), indices from 1 → (n, bits + width).
+
+    With i - 1 = q · 2^bits + a, the first `bits` bits are a in binary, lowest first, and the other `width`
+    are `index_codes` of q. Both are bijections, so no two indices up to 2^(bits + width) share a code.
+    Consecutive samples have different rows, and as many samples have each row as any other, give or take one.
+    """
+    values = np.asarray(indices).astype(np.uint64) - np.uint64(1)
+    address = values & np.uint64(2**bits - 1)
+    binary = (address[:, None] >> np.arange(bits, dtype=np.uint64) & np.uint64(1)).astype(np.uint8)
+    return np.concatenate([binary, index_codes(values >> np.uint64(bits), width)], axis=1)
+
+
 def _mix(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
     """A bijection on integers of `bits` bits that flips about half of them when one changes."""
     mask = np.uint64(2**bits - 1)

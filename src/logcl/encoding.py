@@ -1,8 +1,9 @@
-"""How images and codes find each other. Two answers to one question, both ending in a trained decoder.
+"""How images and codes find each other. Three answers to one question, all ending in a trained decoder.
 
 `learned`: an autoencoder with a sign in the middle chooses the codes; they have to be kept.
 `assigned`: the codes are given (functions of the index); images are matched with them, then the decoder
 memorises the pairs, as in BinPlay and the paper. Nothing but the decoder has to be kept.
+`superposed`: the codes are given and every image takes its own; a warm-up tells the decoder where to start.
 """
 
 from __future__ import annotations
@@ -87,6 +88,60 @@ def assigned(
     return Encoding(decoder, given, order)
 
 
+def superposed(
+    x: NDArray[np.uint8],
+    given: IndexCodes,
+    spec: networks.AutoencoderSpec,
+    settings: GeneratorSettings,
+    work: Work,
+) -> Encoding:
+    """Teach a decoder of shared rows the images x (n, C, H, W) of consecutive sample indices.
+
+    The warm-up trains an autoencoder with as many real numbers in the middle as a row has for each of its
+    samples. Its embeddings are superposed in the rows, the encoder is dropped, and the decoder goes on alone.
+    """
+    turns, rows = np.divmod(given.start - 1 + np.arange(len(x)), 2**spec.length)
+    first, last = int(turns[0]), int(turns[-1])
+    sharing = last - first + 1
+    numbers = networks.latent_numbers(spec.width, sharing, spec.image_shape)
+    units = networks.hidden_units(spec.image_shape)
+    wide = spec.model_copy(update={"network": "mlp", "length": numbers, "width": units})
+    device = choose_device()
+    images = torch.from_numpy(x).to(device)
+    with seeded(work.generator):
+        encoder = networks.encoder(wide, centred=True).to(device)
+        hidden = nn.Linear(numbers, units).to(device)
+        decoder = networks.SuperposedDecoder(spec.image_shape, spec.length, spec.width).to(device)
+
+    def rebuilt(batch: Tensor) -> Tensor:
+        image = to_unit(images[batch.to(device)])
+        return nn.functional.mse_loss(decoder.paint(hidden(encoder(image))), image)
+
+    warm = nn.ModuleList([encoder, hidden, decoder.pixels])
+    fit(warm, rebuilt, len(x), warm_up_recipe(settings), work.part("warm-up"))
+
+    signs = codes.signs(codes.index_codes(np.arange(first, last + 1), spec.width))
+    masks = torch.from_numpy(signs).to(device)
+    address, turn = (torch.from_numpy(part).to(device) for part in (rows, turns - first))
+    latents = torch.zeros(sharing, 2**spec.length, numbers, device=device)
+    latents[turn, address] = torch.from_numpy(_embed(encoder, images)).to(device)
+    with seeded(work.generator):
+        networks.superpose(decoder, latents, masks, hidden)
+
+    def loss(batch: Tensor) -> Tensor:
+        batch = batch.to(device)
+        decoded = decoder.look_up(address[batch], masks[turn[batch]])
+        return nn.functional.mse_loss(decoded, to_unit(images[batch]))
+
+    fit(decoder, loss, len(x), settings, work)
+    return Encoding(decoder, given, np.arange(len(x)))
+
+
+def has_warm_up(settings: GeneratorSettings) -> bool:
+    """Whether an autoencoder is trained before the decoder."""
+    return settings.codes == "index" and (settings.network == "superposed" or settings.assignment != "none")
+
+
 def _start(
     x: NDArray[np.uint8], spec: networks.AutoencoderSpec, work: Work, *, centred: bool
 ) -> tuple[nn.Module, nn.Module, Tensor]:
@@ -102,6 +157,7 @@ def warm_up_recipe(settings: GeneratorSettings) -> Recipe:
     """How the autoencoder is trained before codes are assigned."""
     return Recipe(
         epochs=settings.warm_up_epochs,
+        min_steps=settings.min_steps if settings.network == "superposed" else 0,
         batch_size=settings.batch_size,
         learning_rate=settings.warm_up_learning_rate,
         schedule=settings.schedule,

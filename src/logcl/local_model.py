@@ -184,17 +184,24 @@ def _encode(
             return quantising.cosine_coded(samples.x, spec, options, work, start.decoder if start else None)
         alike = start is not None and options.warm_start and start.about.decoder == spec
         return quantising.trained(samples.x, spec, options, work, start.decoder if start and alike else None)
-    if slot.stop >> spec.length:
-        raise BadSettings(f"{slot.stop} samples need codes of more than generator.bits = {spec.length} bits")
+    if slot.stop >> spec.code_length:
+        raise BadSettings(f"{slot.stop} samples need codes of more than generator.bits = {options.bits} bits")
+    given = _index_codes(slot.start, spec)
+    if spec.network == "superposed":
+        return encoding.superposed(samples.x, given, spec, options, work)
     groups = [run.count for run in samples.runs]
-    return encoding.assigned(samples.x, IndexCodes(slot.start, spec.length), groups, spec, options, work)
+    return encoding.assigned(samples.x, given, groups, spec, options, work)
+
+
+def _index_codes(start: int, spec: networks.AutoencoderSpec) -> IndexCodes:
+    return IndexCodes(start, spec.code_length, spec.length if spec.network == "superposed" else 0)
 
 
 def _codes(about: Description, tensors: dict[str, Tensor], name: str) -> Codes:
     """The codes of a blob that `_check` found sound."""
     spec = about.decoder
     if about.codes == "index":
-        return IndexCodes(about.start, spec.length)
+        return _index_codes(about.start, spec)
     if about.codes == "binary":
         return BinaryCodes(tensors["codes"].numpy(), spec.length)
     return QuantisedCodes.restore(tensors, about.samples, networks.codes_an_image(spec), spec.length, name)
@@ -207,12 +214,16 @@ def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
         found = tensors.get(tensor)
         return found is not None and found.dtype == torch.uint8 and found.shape == shape
 
-    row, packed = -(-about.decoder.length // 8), -(-about.samples * about.label_bits // 8)
+    row, packed = -(-about.decoder.code_length // 8), -(-about.samples * about.label_bits // 8)
     for sound, problem in (
         (about.samples >= 1 and about.start >= 1, "holds no samples"),
         (sum(run.count for run in about.runs) == about.samples, "has a history of another length"),
         (all(run.count >= 1 and run.errors for run in about.runs), "has a history with gaps"),
         (bool(about.classes), "has no classes"),
+        (
+            about.codes != "index" or not about.stop >> about.decoder.code_length,
+            "has more samples than codes",
+        ),
         (about.codes != "binary" or is_bytes("codes", about.samples, row), "has codes of another size"),
         (about.labeller is not None or is_bytes("labels", packed), "has labels of another size"),
         (about.labeller is None or about.labeller.classes == len(about.classes), "labels other classes"),
@@ -224,7 +235,7 @@ def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
 def fit_steps(samples: int, classes: int, options: GeneratorSettings) -> int:
     """Optimiser steps that fitting so many samples of so many classes takes, to estimate the time left."""
     steps = 1 if options.network == "cosine" else total_steps(options, samples)
-    if options.codes == "index" and options.assignment != "none":
+    if encoding.has_warm_up(options):
         steps += total_steps(encoding.warm_up_recipe(options), samples)
     if options.labels == "labeller" and classes > 1:
         steps += total_steps(options.labeller_training, samples)

@@ -25,7 +25,9 @@ PRESETS: dict[PresetName, str] = {
     "paper": "the published method with its networks and hyperparameters, by data set; for an accelerator",
 }
 
-AutoencoderNetwork = Literal["mlp", "conv", "cosine", "binplay"]
+AutoencoderNetwork = Literal["mlp", "conv", "cosine", "binplay", "superposed"]
+MOST_ADDRESS_BITS = 20
+"""The largest table of a `superposed` decoder has 2^20 rows."""
 Codes = Literal["quantised", "binary", "index"]
 Precision = Literal["int8", "half"]
 ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18"]
@@ -68,9 +70,11 @@ class GeneratorSettings(Recipe):
 
     network: AutoencoderNetwork = "mlp"
     """`mlp`: one hidden layer; `conv`: planes at a quarter of the resolution; `cosine`: the cosine transform,
-    which needs no training; `binplay`: as published."""
+    which needs no training; `binplay`: as published; `superposed`: rows of a table that several samples
+    share, told apart by signs."""
     width: int = Field(256, ge=1, le=65_536)
-    """Hidden units (`mlp`) or channels of the largest level; smaller levels get fewer."""
+    """Hidden units (`mlp`), numbers in a row (`superposed`) or channels of the largest level; smaller levels
+    get fewer."""
     weights: Precision = "int8"
     """How a decoder's weights are kept: a byte each and a scale a row, or in half precision."""
     codes: Codes = "quantised"
@@ -83,7 +87,8 @@ class GeneratorSettings(Recipe):
     symbols: int = Field(64, ge=1, le=65_536)
     """Quantised codes of `mlp` and `conv`: integers in a code; those not worth their bytes stay zero."""
     bits: int = Field(256, ge=1, le=65_536)
-    """Binary and index codes: length of a code."""
+    """Binary and index codes: length of a code; for `superposed` of its address, so that the table has 2^bits
+    rows at every level."""
     warm_start: bool = True
     """Whether the largest level begins with the decoder of the largest level it replaces."""
     labels: Literal["stored", "labeller"] = "stored"
@@ -162,6 +167,8 @@ def _check_codes(generator: GeneratorSettings) -> None:
     if generator.network not in networks[generator.codes]:
         fit = " or ".join(networks[generator.codes])
         raise ValueError(f"codes = {generator.codes} needs network = {fit}, not {generator.network}")
+    if generator.network == "superposed" and generator.bits > MOST_ADDRESS_BITS:
+        raise ValueError(f"network = superposed needs bits up to {MOST_ADDRESS_BITS}, for 2^bits rows")
     targets = [name for name in ("bytes_per_sample", "psnr") if getattr(generator, name) is not None]
     if generator.codes == "quantised" and len(targets) != 1:
         raise ValueError("codes = quantised needs either generator.bytes_per_sample or generator.psnr")
@@ -193,9 +200,10 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
         generator = _fast_generator(image_shape, values)
     elif name == "paper-cpu":
         generator = GeneratorSettings(
-            codes="index", labels="labeller", weights="half", bits=200,
-            width=max(256, min(1024, 2 * values)), epochs=60, min_steps=2000,
-            learning_rate=2e-3,
+            network="superposed", codes="index", labels="labeller", assignment="none", weights="half",
+            bits=7 if values <= 256 else 12, width=min(max(2 * values // 3, 128), 2048),
+            warm_up_epochs=12, warm_up_learning_rate=3e-3, epochs=16, learning_rate=2e-3, min_steps=1000,
+            batch_size=256,
         )  # fmt: skip
     elif name == "paper":
         generator, classifier = _published(appendix.column(dataset, channels), channels)

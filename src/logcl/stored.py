@@ -41,10 +41,15 @@ class IndexCodes:
     start: int
     """Index of the level's first sample."""
     length: int
+    address: int = 0
+    """How many of the numbers are the address of a row that several samples share."""
 
     def inputs(self, rows: Rows) -> NDArray[np.float32]:
         """±1, (m, length)."""
-        return codes.signs(codes.index_codes(np.asarray(rows) + self.start, self.length))
+        indices = np.asarray(rows) + self.start
+        if self.address:
+            return codes.signs(codes.superposed_codes(indices, self.address, self.length - self.address))
+        return codes.signs(codes.index_codes(indices, self.length))
 
     def tensors(self) -> dict[str, Tensor]:
         """Nothing."""

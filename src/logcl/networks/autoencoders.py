@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.networks.binplay import BinPlayDecoder, BinPlayEncoder
 from logcl.networks.cosine import CosineDecoder, grid
 from logcl.networks.layers import BatchNorm
-from logcl.settings import AutoencoderNetwork, Frozen, ImageShape
+from logcl.networks.superposed import SuperposedDecoder
+from logcl.settings import MOST_ADDRESS_BITS, AutoencoderNetwork, Frozen, ImageShape
 
 
 class AutoencoderSpec(Frozen):
@@ -25,12 +26,25 @@ class AutoencoderSpec(Frozen):
     network: AutoencoderNetwork
     image_shape: ImageShape
     length: int = Field(ge=1, le=2**22)
-    """Numbers in a code."""
+    """Numbers in a code; in the address of a code for `superposed`."""
     width: int = Field(ge=1, le=65_536)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> AutoencoderSpec:
+        if self.network == "superposed" and self.length > MOST_ADDRESS_BITS:
+            raise ValueError(f"{self.length} address bits are more than {MOST_ADDRESS_BITS}")
+        return self
+
+    @property
+    def code_length(self) -> int:
+        """Numbers in a code as the decoder reads it: `superposed` reads signs behind the address."""
+        return self.length + self.width if self.network == "superposed" else self.length
 
 
 def decoder(spec: AutoencoderSpec) -> nn.Module:
-    """Codes (n, length) → images (n, C, H, W) in [0, 1]; `cosine` takes a code for each block of an image."""
+    """Codes (n, code_length) → images (n, C, H, W) in [0, 1]; `cosine` takes one for each block of an image."""
+    if spec.network == "superposed":
+        return SuperposedDecoder(spec.image_shape, spec.length, spec.width)
     if spec.network == "cosine":
         return CosineDecoder(spec.image_shape)
     if spec.network == "binplay":
@@ -50,6 +64,8 @@ def encoder(spec: AutoencoderSpec, *, centred: bool) -> nn.Module:
     for about half of the images, which halves the error of learned codes. Codes that are given, not
     learned, have no such freedom, and their encoder goes without.
     """
+    if spec.network == "superposed":
+        raise ValueError("a superposed decoder has no encoder of its own; its warm-up uses an mlp's")
     if spec.network == "binplay":
         last = Centre(spec.length, affine=False) if centred else nn.Identity()
         return BinPlayEncoder(spec.image_shape, spec.length, spec.width, last)
