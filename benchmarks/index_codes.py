@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from logcl import codes, encoding, networks
 from logcl.settings import GeneratorSettings, Recipe, preset
-from logcl.streams import open_stream
 from logcl.stored import IndexCodes
+from logcl.streams import open_stream
 from logcl.training import Work, fit, generator_for, seeded
 
 SHAPE = (1, 28, 28)

@@ -158,8 +158,8 @@ class Memory:
             steps = sum(fit_steps(len(part), len(np.unique(part.y)), options) for part in parts.values())
             with (progress or Silent()).track(f"absorbing {len(x):,} samples", max(steps, 1)) as count:
                 bars = Counted(progress or Silent(), count)
-                top = (plan.keep + plan.train)[0]
                 for slot, part in parts.items():
+                    top = (plan.keep + plan.train)[0]
                     # Every fit may begin where the largest model is: the new one, once that is trained.
                     start = models.get(top) or next(iter(now.levels), None)
                     models[slot], orders[slot] = LocalModel.fit(

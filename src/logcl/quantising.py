@@ -51,6 +51,7 @@ def trained(
     images = torch.from_numpy(x).to(device)
     values = math.prod(spec.image_shape)
     exchange = usual = 0.016 / values
+    wanted = 0.0 if settings.bytes_per_sample is None else 8 * settings.bytes_per_sample
 
     def loss(rows: Tensor) -> Tensor:
         nonlocal exchange
@@ -59,7 +60,8 @@ def trained(
         bits = prior.bits(position + torch.rand_like(position) - 0.5)
         rounded = position + (position.round() - position).detach()
         error = nn.functional.mse_loss(decoder(rounded / FINENESS), image)
-        total: Tensor = error + exchange * bits
+        # Less a constant, so that the loss of a code on target is its error, whatever the exchange is.
+        total: Tensor = error + exchange * (bits - wanted)
         excess = _excess(settings, float(bits.detach()) / 8, float(error.detach()))
         exchange *= math.exp(0.1 * max(min(excess, 1), -1))
         exchange = min(max(exchange, usual / 100), 100 * usual)

@@ -115,7 +115,7 @@ class _Schedule:
     def __init__(self, recipe: Recipe, steps: int, a_pass: int) -> None:
         self.recipe, self.a_pass = recipe, a_pass
         self.end = steps
-        self.stretch = max(a_pass, steps // 40)
+        self.stretch = max(a_pass, steps // 20)
         """Steps between two looks at the loss: a pass over few samples says little."""
         self._planned = steps
         self._cooling: tuple[int, float] | None = None
@@ -134,7 +134,7 @@ class _Schedule:
 
     def observe(self, step: int, loss: float) -> None:
         """Begin to cool down when the loss has not fallen for as long as there is patience."""
-        if loss < 0.99 * self._best:
+        if loss < self._best - 0.01 * abs(self._best) or math.isinf(self._best):
             self._best, self._stale = loss, 0
             return
         self._stale += 1

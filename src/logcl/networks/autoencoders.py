@@ -42,7 +42,7 @@ class AutoencoderSpec(Frozen):
 
 
 def decoder(spec: AutoencoderSpec) -> nn.Module:
-    """Codes (n, code_length) → images (n, C, H, W) in [0, 1]; `cosine` takes one for each block of an image."""
+    """Codes (n, code_length) → images (n, C, H, W) in [0, 1]; `cosine` takes one for each block."""
     if spec.network == "superposed":
         return SuperposedDecoder(spec.image_shape, spec.length, spec.width)
     if spec.network == "cosine":
