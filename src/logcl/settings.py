@@ -261,11 +261,14 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
         changes = dict(changes)
         kind = changes.get("generator.codes", settings.generator.codes)
         value = changes.pop("bits")
+        same = "generator.bits" if kind != "quantised" else "generator.bytes_per_sample"
+        if same in changes:
+            raise BadSettings(f"bits and {same} say the same thing; give only one of them")
         if kind != "quantised":
-            changes["generator.bits"] = value
+            changes[same] = value
         else:
             try:
-                changes["generator.bytes_per_sample"] = float(value) / 8
+                changes[same] = float(value) / 8
             except (TypeError, ValueError) as error:
                 raise BadSettings(f"bits is {value!r}; give a number") from error
     kind = changes.get("generator.codes", "quantised")
