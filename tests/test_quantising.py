@@ -204,3 +204,64 @@ def test_near_nothing_rounds_to_nothing():
     exact = torch.tensor([0.59, 0.61, -0.59, -0.61, 1.59, -1.61, 0.0, 1e9])
     rounded = quantising._rounded(exact, 1.0)
     assert rounded.tolist() == [0, 1, 0, -1, 1, -2, 0, entropy.LARGEST]
+
+
+# Trained codes, on digits.
+
+
+def digit_settings(**target: float) -> Settings:
+    changes = {f"generator.{name}": value for name, value in target.items()}
+    few = {"generator.min_steps": 600, "generator.epochs": 1, "generator.patience": 0}
+    return override(preset("fast", (1, 8, 8)), {**few, **changes})
+
+
+@pytest.fixture(scope="module")
+def by_bytes(digits) -> dict[float, Encoding]:
+    x = digits[0][:512]
+    return {target: code(x, digit_settings(bytes_per_sample=target)) for target in (2, 4, 8)}
+
+
+def test_learned_codes_cost_about_what_was_asked_for(digits, by_bytes):
+    for target, result in by_bytes.items():
+        assert bytes_a_sample(result, digits[0][:512]) == pytest.approx(target, rel=0.25)
+
+
+def test_learned_codes_of_more_bytes_have_less_error(digits, by_bytes):
+    x = digits[0][:512]
+    errors = [error(x, decoded(result, x)) for result in by_bytes.values()]
+    assert errors[0] > 1.2 * errors[1] > 1.2 * 1.2 * errors[2]
+    assert errors[0] < error(x, np.broadcast_to(x.mean(axis=0), x.shape)) / 2
+
+
+def test_few_bytes_have_few_symbols():
+    """Many symbols of less than a bit each would all be rounded to zero, and every image be the same."""
+    lengths = [decoder_spec(digit_settings(bytes_per_sample=b)).length for b in (0.1, 2, 8, 1000)]
+    assert lengths == [1, 6, 24, 32]
+    assert decoder_spec(digit_settings(psnr=17)).length == 32
+
+
+def test_learned_codes_of_a_given_quality(digits):
+    x = digits[0][:512]
+    assert psnr(x, decoded(code(x, digit_settings(psnr=17)), x)) == pytest.approx(17, abs=1)
+
+
+def test_a_decoder_to_begin_with_is_used_and_left_alone(digits, by_bytes):
+    x = digits[0][:512]
+    start = by_bytes[8].decoder
+    before = {name: value.clone() for name, value in start.state_dict().items()}
+    start.requires_grad_(False)  # as it comes out of a file
+    settings = override(digit_settings(bytes_per_sample=8), {"generator.min_steps": 60})
+    cold, warm = (error(x, decoded(result, x)) for result in (code(x, settings), code(x, settings, start)))
+    assert warm < 0.9 * cold
+    assert all(torch.equal(before[name], value) for name, value in start.state_dict().items())
+
+
+def test_the_bits_of_the_prior_are_those_of_a_probability():
+    """Over all integers, 2^-bits adds up to one."""
+    prior = quantising._Logistic(1)
+    for place, log_width in ((0.0, 0.0), (4.3, 1.0), (-9.0, -1.0)):
+        with torch.no_grad():
+            prior.place.fill_(place)
+            prior.log_width.fill_(log_width)
+            mass = sum(2 ** -float(prior.bits(torch.tensor([[float(symbol)]]))) for symbol in range(-60, 61))
+        assert mass == pytest.approx(1, abs=1e-3)

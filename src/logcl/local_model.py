@@ -7,6 +7,7 @@ to_bytes, from_bytes    one safetensors blob, weights in half precision, nothing
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +163,9 @@ def decoder_spec(settings: Settings) -> networks.AutoencoderSpec:
     """The decoder of the largest level."""
     options = settings.generator
     length = options.symbols if options.codes == "quantised" else options.bits
+    if options.codes == "quantised" and options.bytes_per_sample is not None:
+        # With less than some bits for each, all symbols are rounded to zero before any is given up.
+        length = min(length, math.ceil(3 * options.bytes_per_sample))
     if options.network == "cosine":
         length = networks.coefficient_count(settings.image_shape)
     return networks.AutoencoderSpec(
