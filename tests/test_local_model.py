@@ -116,8 +116,11 @@ def test_a_handful_of_samples(codes, shape, count):
         {
             "generator.codes": codes,
             "generator.network": "mlp",
+            "generator.width": 64,
+            "generator.learning_rate": 1e-2,
             "generator.min_steps": 300,
             "generator.epochs": 1,
+            **({"generator.bytes_per_sample": 16} if codes == "quantised" else {}),
         },
     )
     model, order = LocalModel.fit(Slot(0, 5, 4 + count), raw(x, np.zeros(count, np.int64)), settings, 0)
@@ -211,16 +214,40 @@ def blob(digits) -> bytes:
             "codes": "index",
             "labeller": {"network": "mlp", "image_shape": (1, 8, 8), "classes": 3, "width": 4},
         },
-        {"decoder": {"network": "mlp", "image_shape": (1, 8, 8), "bits": 65_536, "width": 65_536}},
-        {"decoder": {"network": "conv", "image_shape": (64, 4096, 4096), "bits": 64, "width": 9}},
-        {"decoder": {"network": "superposed", "image_shape": (1, 8, 8), "bits": 65_536, "width": 9}},
-        {"decoder": {"network": "superposed", "image_shape": (1, 8, 8), "bits": 20, "width": 65_536}},
-        {"codes": "index", "decoder": {"network": "mlp", "image_shape": (1, 8, 8), "bits": 5, "width": 9}},
-        {"decoder": {"network": "exec", "image_shape": (1, 8, 8), "bits": 64, "width": 9}},
+        {"decoder": {"network": "mlp", "image_shape": (1, 8, 8), "length": 65_536, "width": 65_536}},
+        {"decoder": {"network": "conv", "image_shape": (64, 4096, 4096), "length": 64, "width": 9}},
+        {"decoder": {"network": "superposed", "image_shape": (1, 8, 8), "length": 65_536, "width": 9}},
+        {"decoder": {"network": "superposed", "image_shape": (1, 8, 8), "length": 20, "width": 65_536}},
+        {"codes": "index", "decoder": {"network": "mlp", "image_shape": (1, 8, 8), "length": 5, "width": 9}},
+        {"decoder": {"network": "exec", "image_shape": (1, 8, 8), "length": 64, "width": 9}},
+        {"decoder": {"network": "cosine", "image_shape": (1, 8, 8), "length": 64, "width": 9}},
+        {"weights": "nibbles"},
+        {"codes": "binary"},
     ],
 )
 def test_descriptions_that_lie_are_refused(blob, lie):
     about, tensors = blobs.unpack(blob, Description, "level-0")
+    forged = safetensors.torch.save(tensors, {"logcl": json.dumps({**about.model_dump(mode="json"), **lie})})
+    with pytest.raises(Damaged, match="level-0"):
+        LocalModel.from_bytes(forged, "level-0")
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"decoder": {"network": "cosine", "image_shape": (1, 8, 9), "length": 64, "width": 1}},
+        {"decoder": {"network": "cosine", "image_shape": (1, 64, 64), "length": 64, "width": 1}},
+        {"codes": "index"},
+        {"codes": "binary"},
+        {"start": 1, "stop": 2**60, "runs": [{"count": 2**60, "errors": [0.1]}]},
+    ],
+)
+def test_cosines_that_lie_are_refused(digits, lie):
+    """A cosine decoder has one weight, so that its description is all there is to contradict."""
+    settings = options({"generator.network": "cosine", "generator.psnr": 25})
+    samples = raw(digits[0][:16], np.zeros(16, np.int64))  # one class: labels take no bytes
+    genuine = LocalModel.fit(Slot(0, 1, 16), samples, settings, 0)[0].to_bytes()
+    about, tensors = blobs.unpack(genuine, Description, "level-0")
     forged = safetensors.torch.save(tensors, {"logcl": json.dumps({**about.model_dump(mode="json"), **lie})})
     with pytest.raises(Damaged, match="level-0"):
         LocalModel.from_bytes(forged, "level-0")

@@ -29,6 +29,7 @@ _PRECISION = 12
 _TOTAL = 1 << _PRECISION  # what the frequencies of a table add up to
 _LOWEST = 1 << 16  # a state is at least this between symbols; it is the state every stream begins with
 _TABLES = 64  # more channels than four times this share tables with channels of the same spread
+_END = 3  # bytes of the state that every stream ends with
 _STEPS = 4096  # symbols coded in one stream, about: short codes share one, or their ends would cost too much
 
 
@@ -79,7 +80,8 @@ def from_tensors(arrays: Mapping[str, NDArray[np.generic]], samples: int, channe
     frequencies, packed = found["frequencies"], found["lengths"]
     streams = -(-samples // _samples_a_stream(channels))
     bits = int(packed[0]) if len(packed) else 64
-    if bits > 48 or len(packed) != 1 + -(-streams * bits // 8):
+    # No stream is shorter than its end. Asked first: lengths of no bits would fit any number of samples.
+    if not _END.bit_length() <= bits <= 48 or len(packed) != 1 + -(-streams * bits // 8):
         raise _damaged(name, "lengths are missing")
     lengths = unpack_integers(packed[1:].astype(np.uint8), bits, streams)
     if (
@@ -89,8 +91,10 @@ def from_tensors(arrays: Mapping[str, NDArray[np.generic]], samples: int, channe
         or table_of.max() >= len(sizes)
     ):
         raise _damaged(name, "channels have no table")
-    if sizes.min() < 1 or sizes.sum() != len(frequencies) or lengths.sum() != len(found["data"]):
+    if sizes.min() < 1 or sizes.sum() != len(frequencies):
         raise _damaged(name, "tables have another size")
+    if lengths.min(initial=_END) < _END or lengths.sum() != len(found["data"]):
+        raise _damaged(name, "streams have another size")
     if np.any(np.add.reduceat(frequencies.astype(np.int64), np.cumsum(sizes) - sizes) != _TOTAL):
         raise _damaged(name, "tables do not add up")
     if lowest.min() < -LARGEST or (lowest + sizes).max() > LARGEST + 1:
@@ -114,7 +118,9 @@ def encode(symbols: Symbols) -> Coded:
     lanes = filled.reshape(streams, together * channels)
 
     positions = lanes.astype(np.int64) + tables.offset[np.tile(table_of, together)]
-    room = int(np.ceil(tables.cost()[positions].sum(axis=1).max() / 8)) + 16
+    live = np.flatnonzero(np.tile(sizes[table_of] > 1, together))
+    # States of few bits cost up to log2(17/16) = 0.0875 bits a symbol more than its frequency says.
+    room = int(np.ceil((tables.cost()[positions].sum(axis=1).max() + 0.09 * len(live)) / 8)) + 16
     buffer = np.empty((streams, room), dtype=np.uint8)
     at = np.full(streams, room, dtype=np.int64)
     state = np.full(streams, _LOWEST, dtype=np.int64)
@@ -124,14 +130,13 @@ def encode(symbols: Symbols) -> Coded:
         buffer[where, at[where]] = state[where] & 0xFF
         state[where] >>= 8
 
-    live = np.flatnonzero(np.tile(sizes[table_of] > 1, together))
     for step in live[::-1]:
         here = positions[:, step]
         frequency, start = tables.frequency[here], tables.start[here]
         for _ in range(2):
             emit(np.flatnonzero(state >= frequency << _PRECISION))
         state[:] = (state // frequency << _PRECISION) + state % frequency + start
-    for _ in range(3):
+    for _ in range(_END):
         emit(np.arange(streams))
     used = np.arange(room) >= at[:, None]
     return Coded(samples, table_of, lowest, sizes, frequencies, room - at, buffer[used])
@@ -161,7 +166,7 @@ def decode(coded: Coded, rows: NDArray[np.integer], name: str) -> Symbols:
         state[where] = state[where] << 8 | coded.data[np.minimum(at[where], last)]
         at[where] += 1
 
-    for _ in range(3):
+    for _ in range(_END):
         take(np.arange(len(wanted)))
     lanes = np.empty((together * coded.channels, len(wanted)), dtype=np.int16)
     table_of = np.tile(coded.table_of, together)

@@ -7,6 +7,7 @@ to_bytes, from_bytes    one safetensors blob, weights in half precision, nothing
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,18 +150,22 @@ class LocalModel:
         about, tensors = blobs.unpack(blob, Description, name)
         _check(about, tensors, name)
         decoder = blobs.restore(networks.decoder, about.decoder, tensors, "decoder", name)
+        stored = _codes(about, tensors, name)
         labels: NDArray[np.int64] | nn.Module
         if about.labeller is not None:
             labels = blobs.restore(networks.classifier, about.labeller, tensors, "labeller", name)
         else:
             labels = codes.unpack_integers(tensors["labels"].numpy(), about.label_bits, about.samples)
-        return LocalModel(about, decoder, _codes(about, tensors, name), labels)
+        return LocalModel(about, decoder, stored, labels)
 
 
 def decoder_spec(settings: Settings) -> networks.AutoencoderSpec:
     """The decoder of the largest level."""
     options = settings.generator
     length = options.symbols if options.codes == "quantised" else options.bits
+    if options.codes == "quantised" and options.bytes_per_sample is not None:
+        # With less than some bits for each, all symbols are rounded to zero before any is given up.
+        length = min(length, math.ceil(3 * options.bytes_per_sample))
     if options.network == "cosine":
         length = networks.coefficient_count(settings.image_shape)
     return networks.AutoencoderSpec(
@@ -214,17 +219,17 @@ def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
         found = tensors.get(tensor)
         return found is not None and found.dtype == torch.uint8 and found.shape == shape
 
-    row, packed = -(-about.decoder.code_length // 8), -(-about.samples * about.label_bits // 8)
+    spec = about.decoder
+    cosines = about.codes == "quantised" and spec.length == networks.coefficient_count(spec.image_shape)
+    row, packed = -(-spec.code_length // 8), -(-about.samples * about.label_bits // 8)
     for sound, problem in (
         (about.samples >= 1 and about.start >= 1, "holds no samples"),
         (sum(run.count for run in about.runs) == about.samples, "has a history of another length"),
         (all(run.count >= 1 and run.errors for run in about.runs), "has a history with gaps"),
         (bool(about.classes), "has no classes"),
-        (
-            about.codes != "index" or not about.stop >> about.decoder.code_length,
-            "has more samples than codes",
-        ),
+        (about.codes != "index" or not about.stop >> spec.code_length, "has more samples than codes"),
         (about.codes != "binary" or is_bytes("codes", about.samples, row), "has codes of another size"),
+        (spec.network != "cosine" or cosines, "has codes that its decoder cannot read"),
         (about.labeller is not None or is_bytes("labels", packed), "has labels of another size"),
         (about.labeller is None or about.labeller.classes == len(about.classes), "labels other classes"),
     ):

@@ -104,7 +104,9 @@ def cosine_coded(
     step = float(start.unit.detach()) / FINENESS if isinstance(start, networks.CosineDecoder) else None
     # Quality follows from the step alone; bytes also depend on what the images are like.
     if step is None or (settings.psnr is None and abs(excess(step)) > _TOLERANCE):
-        step = _bisect(excess)
+        # Finer steps than this would need larger symbols than there are: an image all white would turn grey.
+        finest = 0.5 * math.sqrt(spec.length) / entropy.LARGEST
+        step = _bisect(excess, finest)
     with torch.no_grad():
         decoder.unit.fill_(step * FINENESS)
     with work.progress.track(work.description, 1) as advance:
@@ -136,7 +138,7 @@ def _rounded(exact: Tensor, step: float) -> Tensor:
     return size * exact.sign()
 
 
-def _bisect(excess: Callable[[float], float], finest: float = 2.0**-9, coarsest: float = 4.0) -> float:
+def _bisect(excess: Callable[[float], float], finest: float, coarsest: float = 4.0) -> float:
     """The step at which nothing is in excess: larger steps cost fewer bytes and more error."""
     for _ in range(14):
         middle = math.sqrt(finest * coarsest)

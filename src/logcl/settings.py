@@ -85,7 +85,8 @@ class GeneratorSettings(Recipe):
     psnr: float | None = Field(None, gt=0, le=45)
     """Quantised codes: quality of one encoding in dB, 10 · log10(1 / mean squared error)."""
     symbols: int = Field(64, ge=1, le=65_536)
-    """Quantised codes of `mlp` and `conv`: integers in a code; those not worth their bytes stay zero."""
+    """Quantised codes of `mlp` and `conv`: integers in a code, at most three a byte asked for; those not
+    worth their bytes stay zero."""
     bits: int = Field(256, ge=1, le=65_536)
     """Binary and index codes: length of a code; for `superposed` of its address, so that the table has 2^bits
     rows at every level."""
@@ -261,11 +262,14 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
         changes = dict(changes)
         kind = changes.get("generator.codes", settings.generator.codes)
         value = changes.pop("bits")
+        same = "generator.bits" if kind != "quantised" else "generator.bytes_per_sample"
+        if same in changes:
+            raise BadSettings(f"bits and {same} say the same thing; give only one of them")
         if kind != "quantised":
-            changes["generator.bits"] = value
+            changes[same] = value
         else:
             try:
-                changes["generator.bytes_per_sample"] = float(value) / 8
+                changes[same] = float(value) / 8
             except (TypeError, ValueError) as error:
                 raise BadSettings(f"bits is {value!r}; give a number") from error
     kind = changes.get("generator.codes", "quantised")

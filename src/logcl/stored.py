@@ -98,5 +98,7 @@ class QuantisedCodes:
         tensors: Mapping[str, Tensor], samples: int, blocks: int, length: int, name: str
     ) -> QuantisedCodes:
         """What `tensors` gave, checked against what it is said to hold."""
-        arrays = {k.removeprefix("codes."): v.numpy() for k, v in tensors.items() if k.startswith("codes.")}
+        mine = {k.removeprefix("codes."): v for k, v in tensors.items() if k.startswith("codes.")}
+        # numpy does not know all of torch's types, but all that codes are kept in.
+        arrays = {k: v.numpy() for k, v in mine.items() if not v.is_floating_point()}
         return QuantisedCodes(entropy.from_tensors(arrays, samples * blocks, length, name), blocks, name)
