@@ -121,13 +121,13 @@ def superposed(
     fit(warm, rebuilt, len(x), warm_up_recipe(settings), work.part("warm-up"))
 
     bits = codes.superposed_codes(indices, spec.bits, spec.width)
-    signs = codes.signs(codes.index_codes(np.arange(first, last + 1), spec.width))
-    masks = torch.from_numpy(signs).to(device)
+    masks = torch.from_numpy(codes.signs(codes.orthogonal_codes(np.arange(first, last + 1), spec.width))).to(
+        device
+    )
     address, turn = (torch.from_numpy(part).to(device) for part in (rows, turns - first))
     latents = torch.zeros(sharing, 2**spec.bits, numbers, device=device)
     latents[turn, address] = torch.from_numpy(_embed(encoder, images)).to(device)
-    with seeded(work.generator):
-        networks.superpose(decoder, latents, masks, hidden)
+    networks.superpose(decoder, latents, masks, hidden)
 
     def loss(batch: Tensor) -> Tensor:
         batch = batch.to(device)

@@ -190,7 +190,10 @@ def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
         (sum(run.count for run in about.runs) == about.samples, "has a history of another length"),
         (all(run.count >= 1 and run.errors for run in about.runs), "has a history with gaps"),
         (bool(about.classes), "has no classes"),
-        (about.codes != "index" or not about.stop >> about.decoder.code_bits, "has more samples than codes"),
+        (
+            about.codes != "index" or not about.stop >> about.decoder.code_bits,
+            "has more samples than codes",
+        ),
         (about.codes != "stored" or is_bytes("codes", about.samples, row), "has codes of another size"),
         (about.labeller is not None or is_bytes("labels", packed), "has labels of another size"),
         (about.labeller is None or about.labeller.classes == len(about.classes), "labels other classes"),

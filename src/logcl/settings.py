@@ -64,15 +64,13 @@ class GeneratorSettings(Recipe):
     """The local models: a decoder, and the codes and labels it is given."""
 
     network: AutoencoderNetwork = "mlp"
-    """`mlp`: one hidden layer; `conv`: bit planes at a quarter of the resolution; `binplay`: as published;
-    `superposed`: rows of a table that several samples share, told apart by signs (index codes only)."""
+    """`mlp`: one hidden layer; `conv`: bit planes; `binplay`: as published; `superposed`: shared rows."""
     width: int = Field(256, ge=1, le=65_536)
-    """Hidden units (`mlp`), numbers in a row (`superposed`) or channels of the largest level; smaller levels
-    get fewer."""
+    """Hidden units (`mlp`), numbers a row or channels of the largest level; smaller levels get fewer."""
     codes: Literal["stored", "index"] = "stored"
     """`stored`: learned, kept as packed bits; `index`: computed from the sample index, nothing is kept."""
     bits: int = Field(256, ge=1, le=65_536)
-    """Length of a code; for `superposed` of its address, so that the table has 2^bits rows at every level."""
+    """Length of a code; `superposed`: of its address, for 2^bits rows at every level."""
     labels: Literal["stored", "labeller"] = "stored"
     """`stored`: packed integers; `labeller`: the paper's local f(x; θk) applied to the decoded image."""
     warm_up_epochs: int = Field(10, ge=1)
