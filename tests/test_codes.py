@@ -53,7 +53,7 @@ def test_codes_depend_on_the_index_alone():
     )
 
 
-@given(bits=st.integers(1, 6), width=st.integers(1, 6))
+@given(bits=st.integers(1, 5), width=st.integers(1, 9))
 def test_superposed_codes_use_every_pattern(bits, width):
     """Address and signs together are a bijection too: 2^(bits + width) indices, as many codes."""
     rows = codes.superposed_codes(np.arange(1, 2 ** (bits + width) + 1), bits, width)
@@ -73,6 +73,14 @@ def test_superposed_codes_far_apart_do_not_collide(indices, bits, width):
     assert np.array_equal(codes.superposed_codes(asked[1:], bits, width), rows[1:])  # the index alone decides
 
 
+@given(turn=st.integers(0, 2**20), k=st.integers(0, 4), blocks=st.integers(1, 5))
+def test_neighbours_are_orthogonal_in_every_block(turn, k, blocks):
+    signs = codes.signs(codes.orthogonal_codes(turn * 2**k + np.arange(2**k), max(blocks * 2**k, 32)))
+    for first in range(0, blocks * 2**k, 2**k):
+        block = signs[:, first : first + 2**k]
+        assert np.array_equal(block @ block.T, 2**k * np.eye(2**k))
+
+
 @given(start=st.integers(1, 10_000), bits=st.integers(1, 7), count=st.integers(1, 500))
 def test_superposed_codes_share_rows_evenly(start, bits, count):
     address = codes.superposed_codes(np.arange(start, start + count), bits, 64)[:, :bits]
@@ -83,7 +91,7 @@ def test_superposed_codes_share_rows_evenly(start, bits, count):
 def test_superposed_codes_are_part_of_the_format():
     rows = codes.superposed_codes(np.array([1, 2, 5000, 2**40]), 12, 72)
     assert codes.pack(rows).tobytes().hex() == (
-        "000000000000000000400c010000000000000000400c87d30fa100ccae9440d301ff8ffb501d27d380ec7708"
+        "0000000000000000000000010000000000000000000087a3aaaaaaaaaaaaaaaa0aff6f719b64d657b8ccf10b"
     )
 
 

@@ -24,7 +24,7 @@ def test_a_row_holds_the_latents_of_all_its_samples(sharing):
     bits, width, rows = 4, 96, 16
     numbers = latent_numbers(width, sharing, SHAPE)
     assert numbers * sharing <= width
-    masks = torch.from_numpy(codes.signs(codes.index_codes(np.arange(sharing), width)))
+    masks = torch.from_numpy(codes.signs(codes.orthogonal_codes(np.arange(8, 8 + sharing), width)))
     with seeded(generator_for(0)):
         network = SuperposedDecoder(SHAPE, bits, width)
         hidden = nn.Linear(numbers, network.hidden.out_features)
@@ -32,7 +32,7 @@ def test_a_row_holds_the_latents_of_all_its_samples(sharing):
         superpose(network, latents, masks, hidden)
     for turn in range(sharing):
         mixed = network.hidden(network.table.weight * masks[turn])
-        assert torch.allclose(mixed, hidden(latents[turn]), atol=0.05)
+        assert torch.allclose(mixed, hidden(latents[turn]), atol=1e-4)
 
 
 def test_the_code_is_the_address_and_the_signs():
@@ -45,7 +45,7 @@ def test_the_code_is_the_address_and_the_signs():
     images = network(torch.from_numpy(inputs))
     assert images.shape == (5, 3, 9, 14)
     address = torch.from_numpy((indices - 1) % 8)
-    signs = torch.from_numpy(codes.signs(codes.index_codes((indices - 1) // 8, 10)))
+    signs = torch.from_numpy(codes.signs(codes.orthogonal_codes((indices - 1) // 8, 10)))
     assert torch.equal(images, network.look_up(address, signs))
     assert (images[0] != images[3]).any()  # one row, two masks
 

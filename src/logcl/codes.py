@@ -43,13 +43,33 @@ def superposed_codes(indices: NDArray[np.integer[Any]], bits: int, width: int) -
     """The code of each sample index as an address and signs; (n,), indices from 1 → (n, bits + width).
 
     With i - 1 = q · 2^bits + a, the first `bits` bits are a in binary, lowest first, and the other `width`
-    are `index_codes` of q. Both are bijections, so no two indices up to 2^(bits + width) share a code.
-    Consecutive samples have different rows, and as many samples have each row as any other, give or take one.
+    are `orthogonal_codes` of q. Both are one-to-one, so no two indices up to 2^(bits + width) share a code.
+    Of consecutive indices, each address has as many as any other, give or take one.
     """
     values = np.asarray(indices).astype(np.uint64) - np.uint64(1)
     address = values & np.uint64(2**bits - 1)
     binary = (address[:, None] >> np.arange(bits, dtype=np.uint64) & np.uint64(1)).astype(np.uint8)
-    return np.concatenate([binary, index_codes(values >> np.uint64(bits), width)], axis=1)
+    return np.concatenate([binary, orthogonal_codes(values >> np.uint64(bits), width)], axis=1)
+
+
+def orthogonal_codes(numbers: NDArray[np.integer[Any]], width: int) -> Bits:
+    """Distinct codes of the numbers q below 2^width, neighbours orthogonal as signs; (n,) → (n, width).
+
+    With 2^m the largest power of two up to `width`: bit j is the parity of (q mod 2^m) AND j, a row of the
+    Walsh-Hadamard matrix, so that 2^k numbers from a multiple of 2^k on have orthogonal signs in every block
+    of 2^k columns, for k ≤ m, and a sum of vectors under these signs can be taken apart again. Random signs
+    would need spare room for that. Columns 1, 2, 4, … 2^(m-1) spell q mod 2^m; all others are also flipped by
+    the bits of `index_codes(q >> m)`, which no sum within a block notices, so that larger q stay distinct.
+    """
+    q = np.asarray(numbers).astype(np.uint64)
+    m = width.bit_length() - 1
+    parity = (q & np.uint64(2**m - 1))[:, None] & np.arange(width, dtype=np.uint64)
+    for shift in (16, 8, 4, 2, 1):
+        parity ^= parity >> np.uint64(shift)
+    signs: Bits = (parity & np.uint64(1)).astype(np.uint8)
+    others = np.setdiff1d(np.arange(width), 2 ** np.arange(m))
+    signs[:, others] ^= index_codes(q >> np.uint64(m), width - m)
+    return signs
 
 
 def _mix(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:

@@ -120,13 +120,12 @@ def superposed(
     warm = nn.ModuleList([encoder, hidden, decoder.pixels])
     fit(warm, rebuilt, len(x), warm_up_recipe(settings), work.part("warm-up"))
 
-    signs = codes.signs(codes.index_codes(np.arange(first, last + 1), spec.width))
+    signs = codes.signs(codes.orthogonal_codes(np.arange(first, last + 1), spec.width))
     masks = torch.from_numpy(signs).to(device)
     address, turn = (torch.from_numpy(part).to(device) for part in (rows, turns - first))
     latents = torch.zeros(sharing, 2**spec.length, numbers, device=device)
     latents[turn, address] = torch.from_numpy(_embed(encoder, images)).to(device)
-    with seeded(work.generator):
-        networks.superpose(decoder, latents, masks, hidden)
+    networks.superpose(decoder, latents, masks, hidden)
 
     def loss(batch: Tensor) -> Tensor:
         batch = batch.to(device)

@@ -92,7 +92,16 @@ def test_replayed_samples_are_matched_with_their_originals(tmp_path, digits):
     """Index codes permute samples within a level; the method still knows which is which."""
     settings = override(
         preset("paper-cpu", (1, 8, 8)),
-        {"unit": 32, "generator.min_steps": 250, "generator.epochs": 1, "generator.warm_up_epochs": 3},
+        {
+            "unit": 32,
+            "generator.network": "mlp",
+            "generator.bits": 200,
+            "generator.width": 256,
+            "generator.assignment": "greedy",
+            "generator.min_steps": 250,
+            "generator.epochs": 1,
+            "generator.warm_up_epochs": 3,
+        },
     )
     method = methods.create("logcl", Problem(settings, NAMES, tmp_path))
     learned = tasks(digits, (0, 1), (2, 3), (4, 5), limit=50)

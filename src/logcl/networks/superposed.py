@@ -3,13 +3,14 @@
     address ── row of the table ─┐
     signs ─────────────────────── × ── hidden layer ── pixels
 
-Samples i, i + rows, i + 2·rows, … have one row e of `width` numbers, and a mask of ±1 each. Through its mask
-m a sample sees W (m ∘ e): other masks, other projections of the same numbers. As long as the samples of a row
-have fewer latent numbers together than the row is wide, e can satisfy all of them at once (the superposition
-of Cheung et al. 2019, with data in place of tasks), and `superpose` finds it by least squares.
+Samples i, i + rows, i + 2·rows, … have one row of `width` numbers, which begins as the sum of their latents,
+each under signs of its own (the superposition of Cheung et al. 2019, with samples in place of tasks). The
+signs are orthogonal, so the hidden layer reads each latent back out of the sum: while the samples of a row
+have no more latent numbers together than the row is wide, nothing is lost. From there on all is trained.
 
-The rows are as many at every level, and the width carries the level's size: a table with a row for each
-sample would be another way to write stored codes, and would grow with the level instead of with its size.
+Said openly: this is room for width / sharing numbers a sample, kept as weights; a table with a row for each
+sample would hold as much. But the number of rows is fixed and the width carries the level's size, so that the
+size is the paper's whatever the number of samples: where there are more, more share a row.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from torch import Tensor, nn
 
 from logcl.settings import ImageShape
 
-_SPARE = 1.15  # numbers a row has for each latent number it must hold: 1.0 is solvable, but ill-conditioned
 _SPREAD = 0.5  # standard deviation of the table after `superpose`: sets its learning rate beside the layers'
 
 
@@ -62,25 +62,30 @@ def hidden_units(image_shape: ImageShape) -> int:
 def latent_numbers(width: int, sharing: int, image_shape: ImageShape) -> int:
     """Latent numbers for each of `sharing` samples that one row of `width` numbers can hold."""
     channels, height, columns = image_shape
-    return min(max(int(width / sharing / _SPARE), 1), channels * height * columns)
+    return min(width // _block(sharing, width), channels * height * columns)
 
 
 @torch.no_grad()
 def superpose(decoder: SuperposedDecoder, latents: Tensor, masks: Tensor, hidden: nn.Linear) -> None:
     """Set table and hidden layer so that row a under mask q acts like hidden(latents[q, a]).
 
-    latents (sharing, rows, d), masks (sharing, width) of ±1, hidden d → units. With a random projection P,
-    d x width, the rows solve P (m_q ∘ e_a) = z_qa for all q at once: one system, the same for every row.
+    latents (sharing, rows, d), masks (sharing, width) of ±1 from consecutive numbers, hidden d → units. Each
+    latent number is spread over a block of columns, where the masks are orthogonal if their number allows it.
     """
     sharing, rows, numbers = latents.shape
     width = masks.shape[1]
-    projection = decoder.hidden.weight.new_empty(numbers, width).normal_(std=width**-0.5)
-    system = (projection * masks[:, None]).reshape(sharing * numbers, width).double()
-    wanted = latents.transpose(0, 1).reshape(rows, sharing * numbers).double()
-    # The ridge keeps the numbers small where masks are nearly dependent, and decides where they are free.
-    normal = system.T @ system + 1e-5 * torch.eye(width, dtype=torch.float64, device=system.device)
-    table = torch.linalg.solve(normal, system.T @ wanted.T).T
+    block = _block(sharing, width)
+    spread = torch.eye(numbers, device=masks.device).repeat_interleave(block, dim=1)
+    spread = nn.functional.pad(spread, (0, width - numbers * block))
+    table = torch.zeros(rows, width, device=masks.device)
+    for latent, mask in zip(latents, masks, strict=True):
+        table += latent @ spread * mask / block
     scale = table.std().clamp(min=1e-9) / _SPREAD
     decoder.table.weight.copy_(table / scale)
-    decoder.hidden.weight.copy_(hidden.weight @ projection * scale)
+    decoder.hidden.weight.copy_(hidden.weight @ spread * scale)
     decoder.hidden.bias.copy_(hidden.bias)
+
+
+def _block(sharing: int, width: int) -> int:
+    """Columns in which so many masks are orthogonal: a power of two. More masks than columns never are."""
+    return 1 << min((sharing - 1).bit_length(), width.bit_length() - 1)
