@@ -308,6 +308,7 @@ def test_contradictions_are_named(original):
         ({"lowest": coded.lowest + np.int16(2 * LARGEST)}, "symbols are out of range"),
         ({"lengths": swapped.tensors()["lengths"]}, "codes do not decode"),
         (none, "lengths are missing"),
+        ({**none, "lengths": np.array([2, 0], np.uint8)}, "streams have another size"),  # four of no bytes
     ):
         with pytest.raises(Damaged, match=f"level-0: {problem}"):
             read({**tensors, **changes})

@@ -211,14 +211,14 @@ def test_near_nothing_rounds_to_nothing():
 
 def digit_settings(**target: float) -> Settings:
     changes = {f"generator.{name}": value for name, value in target.items()}
-    few = {"generator.min_steps": 600, "generator.epochs": 1, "generator.patience": 0}
+    few = {"generator.min_steps": 500, "generator.epochs": 1, "generator.patience": 0}
     return override(preset("fast", (1, 8, 8)), {**few, **changes})
 
 
 @pytest.fixture(scope="module")
 def by_bytes(digits) -> dict[float, Encoding]:
     x = digits[0][:512]
-    return {target: code(x, digit_settings(bytes_per_sample=target)) for target in (2, 4, 8)}
+    return {target: code(x, digit_settings(bytes_per_sample=target)) for target in (3, 8)}
 
 
 def test_learned_codes_cost_about_what_was_asked_for(digits, by_bytes):
@@ -229,7 +229,7 @@ def test_learned_codes_cost_about_what_was_asked_for(digits, by_bytes):
 def test_learned_codes_of_more_bytes_have_less_error(digits, by_bytes):
     x = digits[0][:512]
     errors = [error(x, decoded(result, x)) for result in by_bytes.values()]
-    assert errors[0] > 1.2 * errors[1] > 1.2 * 1.2 * errors[2]
+    assert errors[0] > 1.5 * errors[1]
     assert errors[0] < error(x, np.broadcast_to(x.mean(axis=0), x.shape)) / 2
 
 
