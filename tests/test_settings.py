@@ -80,8 +80,8 @@ def test_contradictions_are_one_sentence(changes, problem):
 
 
 def test_quantised_codes_need_a_target():
+    index = override(preset("fast", GREY), {"generator.codes": "index"})
     with pytest.raises(BadSettings, match=r"needs either generator.bytes_per_sample or generator.psnr"):
-        index = override(preset("fast", GREY), {"generator.codes": "index"})
         override(index, {"generator.codes": "quantised"})
 
 
