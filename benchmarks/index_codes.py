@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from logcl import codes, encoding, networks
 from logcl.settings import GeneratorSettings, Recipe, preset
+from logcl.stored import IndexCodes
 from logcl.streams import open_stream
 from logcl.training import Work, fit, generator_for, seeded
 
@@ -37,7 +38,7 @@ class Dense(nn.Module):
         width = BYTES * count // 2 // (bits + 785)
         self.code = torch.from_numpy(codes.signs(codes.index_codes(np.arange(1, count + 1), bits)))
         self.decoder = networks.decoder(
-            networks.AutoencoderSpec(network="mlp", image_shape=SHAPE, bits=bits, width=width)
+            networks.AutoencoderSpec(network="mlp", image_shape=SHAPE, length=bits, width=width)
         )
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -134,13 +135,13 @@ class Superposed(nn.Module):
         super().__init__()
         units = networks.hidden_units(SHAPE)
         width = (BYTES * len(images) // 2 - 785 * units) // (2**bits + units)
-        spec = networks.AutoencoderSpec(network="superposed", image_shape=SHAPE, bits=bits, width=width)
-        self.indices = np.arange(1, len(images) + 1)
-        made = encoding.superposed(images.numpy(), self.indices, spec, options, Work(generator_for(0)))
-        self.decoder, self.bits = made.decoder, made.bits
+        spec = networks.AutoencoderSpec(network="superposed", image_shape=SHAPE, length=bits, width=width)
+        given = IndexCodes(1, spec.code_length, spec.length)
+        made = encoding.superposed(images.numpy(), given, spec, options, Work(generator_for(0)))
+        self.decoder, self.codes = made.decoder, made.codes
 
     def forward(self, rows: Tensor) -> Tensor:
-        image: Tensor = self.decoder(torch.from_numpy(codes.signs(self.bits[rows.numpy()])))
+        image: Tensor = self.decoder(torch.from_numpy(self.codes.inputs(rows.numpy())))
         return image
 
 

@@ -35,7 +35,7 @@ def local_model(level: int, start: int, x: np.ndarray, y: np.ndarray, distortion
     classes, labels = np.unique(y, return_inverse=True)
     about = Description(
         level=level, start=start, stop=start + len(y) - 1, codes="stored", labeller=None,
-        decoder=AutoencoderSpec(network="mlp", image_shape=SHAPE, bits=512, width=1),
+        decoder=AutoencoderSpec(network="mlp", image_shape=SHAPE, length=512, width=1),
         classes=tuple(classes.tolist()), runs=(Run(len(y), (0.0,)),),
     )  # fmt: skip
     bits = np.unpackbits(x.reshape(len(x), 64), axis=1)

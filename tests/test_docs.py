@@ -45,20 +45,30 @@ def test_the_readmes_python(workplace, digits):
 def test_the_readmes_commands(workplace, logcl):
     shell = "\n".join(blocks("README.md", ""))
     lines = [line.split("#")[0].strip() for line in shell.splitlines() if line.startswith("logcl ")]
-    assert len(lines) == 10
+    assert len(lines) == 11
     for line in lines:
         ran = logcl(*shlex.split(line)[1:])
         assert ran.code == 0, f"{line}: {ran.err}"
         assert ran.out.strip(), line
-    assert {"absorb", "train", "predict", "inspect", "plan", "verify", "export", "run", "data"} == {
-        line.split()[1] for line in lines
-    }
+    assert {
+        "absorb",
+        "train",
+        "predict",
+        "inspect",
+        "plan",
+        "verify",
+        "export",
+        "run",
+        "presets",
+        "data",
+    } == {line.split()[1] for line in lines}
 
 
 def test_the_names_in_the_paper_guide_exist():
     text = (ROOT / "docs" / "paper.md").read_text()
     named = re.findall(
-        r"`((?:allocation|codes|local_model|classifier|encoding|settings|streams|networks)\.\w+(?:\.\w+)?)",
+        r"`((?:allocation|appendix|classifier|codes|diagnostics|encoding|entropy|local_model|networks|quantising"
+        r"|settings|streams)\.\w+(?:\.\w+)?)",
         text,
     )
     assert len(named) > 12

@@ -1,4 +1,4 @@
-"""Local models give back what they were given, in both code modes, before and after a trip through bytes."""
+"""Local models give back what they were given, whatever their codes, also after a trip through bytes."""
 
 import json
 
@@ -15,12 +15,16 @@ from logcl.samples import Run, Samples, raw
 from logcl.settings import Settings, override, preset
 
 MODES = {
-    "stored codes": {},
+    "quantised codes": {},
+    "quantised codes, by quality": {"generator.psnr": 18},
+    "cosines": {"generator.network": "cosine", "generator.psnr": 18},
+    "half precision": {"generator.weights": "half"},
+    "binary codes": {"generator.codes": "binary", "generator.bits": 64},
     "index codes, greedy": {"generator.codes": "index"},
     "index codes, optimal": {"generator.codes": "index", "generator.assignment": "optimal"},
     "index codes, as they come": {"generator.codes": "index", "generator.assignment": "none"},
     "index codes, labeller": {"generator.codes": "index", "generator.labels": "labeller"},
-    "stored codes, labeller": {"generator.labels": "labeller"},
+    "quantised codes, labeller": {"generator.labels": "labeller"},
     "superposed": {"generator.codes": "index", "generator.network": "superposed", "generator.bits": 5},
 }
 
@@ -79,15 +83,16 @@ def test_bytes_hold_the_same_model(fitted):
 
 def test_index_codes_cost_no_bytes_a_sample(digits):
     sizes = {}
-    for codes in ("index", "stored"):
-        settings = options({"generator.codes": codes, "generator.min_steps": 0, "generator.epochs": 1})
+    for codes in ("index", "binary"):
+        changes = {"generator.codes": codes, "generator.bits": 64}
+        settings = options({**changes, "generator.min_steps": 0, "generator.epochs": 1})
         for count in (128, 512):
             model, _ = LocalModel.fit(Slot(0, 1, count), take(digits, count), settings, 0)
             sizes[codes, count] = len(model.to_bytes())
     labels = (512 - 128) * 4 / 8
     assert abs(sizes["index", 512] - sizes["index", 128] - labels) < 64
     codes_and_labels = labels + (512 - 128) * 64 / 8
-    assert abs(sizes["stored", 512] - sizes["stored", 128] - codes_and_labels) < 64
+    assert abs(sizes["binary", 512] - sizes["binary", 128] - codes_and_labels) < 64
 
 
 def test_samples_stay_within_their_run(digits):
@@ -100,7 +105,7 @@ def test_samples_stay_within_their_run(digits):
     assert [run.generation for run in model.runs] == [2, 0]
 
 
-@pytest.mark.parametrize("codes", ["stored", "index"])
+@pytest.mark.parametrize("codes", ["quantised", "binary", "index"])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 14)])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_handful_of_samples(codes, shape, count):
@@ -111,8 +116,11 @@ def test_a_handful_of_samples(codes, shape, count):
         {
             "generator.codes": codes,
             "generator.network": "mlp",
+            "generator.width": 64,
+            "generator.learning_rate": 1e-2,
             "generator.min_steps": 300,
             "generator.epochs": 1,
+            **({"generator.bytes_per_sample": 16} if codes == "quantised" else {}),
         },
     )
     model, order = LocalModel.fit(Slot(0, 5, 4 + count), raw(x, np.zeros(count, np.int64)), settings, 0)
@@ -206,16 +214,40 @@ def blob(digits) -> bytes:
             "codes": "index",
             "labeller": {"network": "mlp", "image_shape": (1, 8, 8), "classes": 3, "width": 4},
         },
-        {"decoder": {"network": "mlp", "image_shape": (1, 8, 8), "bits": 65_536, "width": 65_536}},
-        {"decoder": {"network": "conv", "image_shape": (64, 4096, 4096), "bits": 64, "width": 9}},
-        {"decoder": {"network": "superposed", "image_shape": (1, 8, 8), "bits": 65_536, "width": 9}},
-        {"decoder": {"network": "superposed", "image_shape": (1, 8, 8), "bits": 20, "width": 65_536}},
-        {"codes": "index", "decoder": {"network": "mlp", "image_shape": (1, 8, 8), "bits": 5, "width": 9}},
-        {"decoder": {"network": "exec", "image_shape": (1, 8, 8), "bits": 64, "width": 9}},
+        {"decoder": {"network": "mlp", "image_shape": (1, 8, 8), "length": 65_536, "width": 65_536}},
+        {"decoder": {"network": "conv", "image_shape": (64, 4096, 4096), "length": 64, "width": 9}},
+        {"decoder": {"network": "superposed", "image_shape": (1, 8, 8), "length": 65_536, "width": 9}},
+        {"decoder": {"network": "superposed", "image_shape": (1, 8, 8), "length": 20, "width": 65_536}},
+        {"codes": "index", "decoder": {"network": "mlp", "image_shape": (1, 8, 8), "length": 5, "width": 9}},
+        {"decoder": {"network": "exec", "image_shape": (1, 8, 8), "length": 64, "width": 9}},
+        {"decoder": {"network": "cosine", "image_shape": (1, 8, 8), "length": 64, "width": 9}},
+        {"weights": "nibbles"},
+        {"codes": "binary"},
     ],
 )
 def test_descriptions_that_lie_are_refused(blob, lie):
     about, tensors = blobs.unpack(blob, Description, "level-0")
+    forged = safetensors.torch.save(tensors, {"logcl": json.dumps({**about.model_dump(mode="json"), **lie})})
+    with pytest.raises(Damaged, match="level-0"):
+        LocalModel.from_bytes(forged, "level-0")
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"decoder": {"network": "cosine", "image_shape": (1, 8, 9), "length": 64, "width": 1}},
+        {"decoder": {"network": "cosine", "image_shape": (1, 64, 64), "length": 64, "width": 1}},
+        {"codes": "index"},
+        {"codes": "binary"},
+        {"start": 1, "stop": 2**60, "runs": [{"count": 2**60, "errors": [0.1]}]},
+    ],
+)
+def test_cosines_that_lie_are_refused(digits, lie):
+    """A cosine decoder has one weight, so that its description is all there is to contradict."""
+    settings = options({"generator.network": "cosine", "generator.psnr": 25})
+    samples = raw(digits[0][:16], np.zeros(16, np.int64))  # one class: labels take no bytes
+    genuine = LocalModel.fit(Slot(0, 1, 16), samples, settings, 0)[0].to_bytes()
+    about, tensors = blobs.unpack(genuine, Description, "level-0")
     forged = safetensors.torch.save(tensors, {"logcl": json.dumps({**about.model_dump(mode="json"), **lie})})
     with pytest.raises(Damaged, match="level-0"):
         LocalModel.from_bytes(forged, "level-0")

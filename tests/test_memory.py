@@ -370,3 +370,38 @@ def test_opening_what_is_not_a_memory(tmp_path):
     with pytest.raises(NotAMemory, match=r"notes\.txt is not a LogCL memory"):
         Memory.open(tmp_path / "notes.txt", SHAPE)
     assert (tmp_path / "notes.txt").read_text() == "hello" * 100
+
+
+def test_colour_images_lose_next_to_nothing_when_levels_merge(tmp_path, logcl):
+    """Cosine codes: the first encoding costs quality, those after it hardly any."""
+    rng = np.random.default_rng(0)
+    rows, columns = np.mgrid[:20, :36] / 20
+    slopes = rng.normal(0, 0.3, (2, 90, 3, 1, 1))
+    x = rng.uniform(0.2, 0.8, (90, 3, 1, 1)) + slopes[0] * rows + slopes[1] * np.sin(4 * columns)
+    x = np.rint(255 * np.clip(x + rng.normal(0, 0.01, x.shape), 0, 1)).astype(np.uint8)
+    y = rng.integers(0, 5, 90)
+    memory = Memory.open(tmp_path / "m.logcl", (3, 20, 36), unit=8)
+    for start in range(0, 90, 15):
+        memory.absorb(x[start : start + 15], y[start : start + 15])
+    assert memory.verify() == []
+    now = Memory.open(tmp_path / "m.logcl").snapshot()
+    assert [level.slot.samples for level in now.levels] == [64, 16, 8]
+    merged = [run for run in now.runs if run.generation > 0]
+    assert merged
+    for run in merged:
+        assert run.errors[0] == pytest.approx(1e-3, rel=0.3)  # 30 dB
+        assert max(run.errors[1:]) < 1e-4
+
+    replayed, classes = now.everything()
+    assert now.label_values[classes].tolist() == y.tolist()
+    errors = np.square((replayed.numpy().astype(float) - x) / 255).mean(axis=(1, 2, 3))
+    assert errors[:88].mean() == pytest.approx(1e-3, rel=0.3)
+    assert np.array_equal(replayed[88:].numpy(), x[88:])
+    assert memory.nbytes() < 0.5 * x.nbytes
+    assert logcl("export", tmp_path / "m.logcl", tmp_path / "out").code == 0
+    with np.load(tmp_path / "out.npz") as exported:
+        assert np.array_equal(exported["x"], replayed.numpy())
+        assert np.array_equal(exported["y"], y)
+    images, _ = next(memory.replay(200))
+    known = {image.tobytes() for image in replayed.numpy()}
+    assert {image.tobytes() for image in (images * 255).round().to(torch.uint8).numpy()} <= known

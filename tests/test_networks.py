@@ -16,7 +16,7 @@ shapes = st.tuples(st.integers(1, 4), st.integers(8, 41), st.integers(8, 41))
 @given(shape=shapes, bits=st.integers(1, 300), width=st.integers(1, 9), count=st.integers(1, 4))
 @hypothesis_settings(max_examples=25)
 def test_autoencoders(network, shape, bits, width, count):
-    spec = AutoencoderSpec(network=network, image_shape=shape, bits=bits, width=width)
+    spec = AutoencoderSpec(network=network, image_shape=shape, length=bits, width=width)
     generator = generator_for(0)
     with seeded(generator):
         decode, encode = decoder(spec), encoder(spec, centred=True)
@@ -40,7 +40,7 @@ def test_classifiers(network, shape, classes, count):
 def test_every_code_bit_reaches_the_image():
     """A bit that did nothing would be wasted memory."""
     for network in ("mlp", "conv", "binplay"):
-        spec = AutoencoderSpec(network=network, image_shape=(3, 10, 13), bits=37, width=8)
+        spec = AutoencoderSpec(network=network, image_shape=(3, 10, 13), length=37, width=8)
         with seeded(generator_for(3)):
             decode = decoder(spec).eval()
         base = torch.ones(1, 37)
@@ -51,7 +51,7 @@ def test_every_code_bit_reaches_the_image():
 
 @pytest.mark.parametrize(("shape", "bits", "millions"), [((1, 28, 28), 200, 1.2), ((3, 32, 32), 1000, 5.5)])
 def test_the_published_decoders_size(shape, bits, millions):
-    spec = AutoencoderSpec(network="binplay", image_shape=shape, bits=bits, width=32)
+    spec = AutoencoderSpec(network="binplay", image_shape=shape, length=bits, width=32)
     assert round(weight_count(spec) / 1e6, 1) == millions
     with seeded(generator_for(0)), torch.no_grad():
         net = decoder(spec)
@@ -76,14 +76,14 @@ networks = st.one_of(
         AutoencoderSpec,
         network=st.sampled_from(["mlp", "conv", "binplay"]),
         image_shape=shapes,
-        bits=st.integers(1, 300),
+        length=st.integers(1, 300),
         width=st.integers(1, 200),
     ),
     st.builds(
         AutoencoderSpec,
         network=st.just("superposed"),
         image_shape=shapes,
-        bits=st.integers(1, 12),
+        length=st.integers(1, 12),
         width=st.integers(1, 200),
     ),
     st.builds(

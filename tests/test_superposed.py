@@ -5,13 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from logcl import codes, encoding
+from logcl import codes
 from logcl.allocation import Slot
 from logcl.errors import BadSettings
 from logcl.local_model import LocalModel
 from logcl.networks import AutoencoderSpec, SuperposedDecoder, decoder, encoder, latent_numbers, superpose
 from logcl.samples import raw
 from logcl.settings import override, preset
+from logcl.stored import IndexCodes
 from logcl.training import generator_for, seeded
 
 SHAPE = (1, 8, 8)
@@ -35,13 +36,13 @@ def test_a_row_holds_the_latents_of_all_its_samples(sharing):
 
 
 def test_the_code_is_the_address_and_the_signs():
-    spec = AutoencoderSpec(network="superposed", image_shape=(3, 9, 14), bits=3, width=10)
+    spec = AutoencoderSpec(network="superposed", image_shape=(3, 9, 14), length=3, width=10)
     with seeded(generator_for(0)):
         network = decoder(spec)
     indices = np.array([1, 2, 8, 9, 1000])
-    bits = encoding.index_bits(indices, spec)
-    assert bits.shape == (5, spec.code_bits) == (5, 13)
-    images = network(torch.from_numpy(codes.signs(bits)))
+    inputs = IndexCodes(1, spec.code_length, spec.length).inputs(indices - 1)
+    assert inputs.shape == (5, spec.code_length) == (5, 13)
+    images = network(torch.from_numpy(inputs))
     assert images.shape == (5, 3, 9, 14)
     address = torch.from_numpy((indices - 1) % 8)
     signs = torch.from_numpy(codes.signs(codes.orthogonal_codes((indices - 1) // 8, 10)))
@@ -50,11 +51,11 @@ def test_the_code_is_the_address_and_the_signs():
 
 
 def test_every_bit_of_the_code_reaches_the_image():
-    spec = AutoencoderSpec(network="superposed", image_shape=SHAPE, bits=5, width=20)
+    spec = AutoencoderSpec(network="superposed", image_shape=SHAPE, length=5, width=20)
     with seeded(generator_for(0)):
         network = decoder(spec)
-    flipped = 1 - 2 * torch.eye(spec.code_bits)
-    changes = (network(flipped) - network(torch.ones(1, spec.code_bits))).abs().flatten(1).amax(dim=1)
+    flipped = 1 - 2 * torch.eye(spec.code_length)
+    changes = (network(flipped) - network(torch.ones(1, spec.code_length))).abs().flatten(1).amax(dim=1)
     assert (changes > 0).all()
 
 
@@ -98,7 +99,7 @@ def test_settings_that_contradict_each_other(changes, problem):
 
 def test_it_has_no_encoder_of_its_own():
     with pytest.raises(ValueError, match="no encoder"):
-        encoder(AutoencoderSpec(network="superposed", image_shape=SHAPE, bits=3, width=8), centred=True)
+        encoder(AutoencoderSpec(network="superposed", image_shape=SHAPE, length=3, width=8), centred=True)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
@@ -109,7 +110,7 @@ def test_levels_follow_the_papers_sizes(shape):
 
     options = preset("paper-cpu", shape).generator
     largest = AutoencoderSpec(
-        network="superposed", image_shape=shape, bits=options.bits, width=options.width
+        network="superposed", image_shape=shape, length=options.bits, width=options.width
     )  # fmt: skip
     for level in range(7):
         ratio = size_ratio(level, 6)

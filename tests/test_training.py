@@ -1,5 +1,7 @@
 """The one loop: it learns, repeats itself exactly, leaves global randomness alone and says when it fails."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import nn
 
 from logcl.progress import Silent
 from logcl.settings import Recipe
-from logcl.training import Diverged, Work, fit, generator_for, seeded, steps_a_pass, total_steps
+from logcl.training import Diverged, Work, _Schedule, fit, generator_for, seeded, steps_a_pass, total_steps
 
 
 class Recorder:
@@ -107,3 +109,90 @@ def test_a_loss_that_explodes_is_reported():
 def test_generators_of_different_work_differ():
     draws = {tuple(torch.rand(4, generator=generator_for(*key)).tolist()) for key in np.ndindex(3, 3, 3)}
     assert len(draws) == 27
+
+
+def scripted_fit(recipe: Recipe, losses, count: int = 40) -> tuple[int, Recorder, float]:
+    """A fit whose losses are given: → steps made, what progress was told, the result."""
+    weight = nn.Parameter(torch.zeros(()))
+    network = nn.Module()
+    network.weight = weight
+    made = 0
+    recorder = Recorder()
+
+    def loss(rows):
+        nonlocal made
+        made += 1
+        return weight * 0 + next(losses)
+
+    final = fit(network, loss, count, recipe, Work(generator_for(0), recorder))
+    return made, recorder, final
+
+
+PATIENT = Recipe(epochs=100, batch_size=10, patience=3)  # 4 steps a pass, 400 in all, a look every 10
+
+
+@pytest.mark.parametrize("schedule", ["constant", "one-cycle", "exponential"])
+def test_a_loss_that_stalls_ends_the_fit_and_the_progress_is_still_complete(schedule):
+    recipe = PATIENT.model_copy(update={"schedule": schedule})
+    made, recorder, final = scripted_fit(recipe, itertools.repeat(2.0))
+    # The first look is the best so far, three more show no gain, then a quarter more to cool down.
+    assert made == 40 + 10
+    assert recorder.totals == [400]
+    assert recorder.steps == 400
+    assert final == 2.0
+
+
+def test_a_loss_that_falls_only_a_little_is_a_loss_that_stalls():
+    slowly = (2.0 * 0.9998**step for step in itertools.count())  # a fifth of a per cent from look to look
+    assert scripted_fit(PATIENT, slowly)[0] == 50
+
+
+def test_a_loss_that_keeps_falling_is_given_all_its_time():
+    falling = (2.0 * 0.99**step for step in itertools.count())
+    made, recorder, final = scripted_fit(PATIENT, falling)
+    assert made == recorder.steps == 400
+    assert final < 0.05
+
+
+def test_a_gain_renews_the_patience():
+    """Ten steps of no gain, twice, then a gain, again and again: never three looks in a row."""
+    stairs = (2.0 * 0.9 ** (step // 30) for step in itertools.count())
+    assert scripted_fit(PATIENT, stairs)[0] == 400
+
+
+def test_no_patience_means_no_early_end():
+    made, recorder, _ = scripted_fit(PATIENT.model_copy(update={"patience": 0}), itertools.repeat(2.0))
+    assert made == recorder.steps == 400
+
+
+@given(
+    steps=st.integers(1, 400), a_pass=st.integers(1, 50), patience=st.integers(1, 5), data=st.data(),
+    schedule=st.sampled_from(["constant", "one-cycle", "exponential"]),
+)  # fmt: skip
+def test_an_end_is_reached_in_time_whatever_the_losses(steps, a_pass, patience, data, schedule):
+    plan = _Schedule(Recipe(patience=patience, schedule=schedule), steps, a_pass)
+    losses = data.draw(st.lists(st.floats(0, 10), min_size=1, max_size=8))
+    step = 0
+    while step != plan.end:
+        step += 1
+        assert 0 < plan.factor(step) <= 1
+        if step % plan.stretch == 0 or step == plan.end:
+            plan.observe(step, losses[step // plan.stretch % len(losses)])
+        assert step <= plan.end <= steps
+
+
+def test_the_last_rates_are_near_zero():
+    whole = _Schedule(Recipe(schedule="one-cycle"), 400, 10)
+    rates = [whole.factor(step) for step in range(1, 401)]
+    assert max(rates) == pytest.approx(1, abs=0.01)
+    assert rates[0] < 0.05
+    assert 0 < rates[-1] < 1e-3
+    for schedule in ("constant", "one-cycle", "exponential"):
+        cut = _Schedule(Recipe(schedule=schedule, patience=2), 400, 10)
+        for step in (100, 110, 120):
+            before = cut.factor(120)
+            cut.observe(step, 1.0)
+        rates = [cut.factor(step) for step in range(121, cut.end + 1)]
+        assert len(rates) == 30
+        assert all(late < early for early, late in itertools.pairwise([before, *rates]))
+        assert rates[-1] < 0.05 * before

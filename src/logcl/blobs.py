@@ -17,11 +17,12 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from logcl.errors import Damaged
-from logcl.settings import Frozen
+from logcl.settings import Frozen, Precision
 from logcl.training import choose_device
 
 About = TypeVar("About", bound=Frozen)
 Spec = TypeVar("Spec")
+_SCALE = ".scale"
 
 
 def pack(about: Frozen, tensors: Mapping[str, Tensor]) -> bytes:
@@ -42,34 +43,62 @@ def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, 
         raise _damaged(name, error) from error
 
 
-def weights(network: nn.Module, prefix: str, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The state of a network on the CPU, its weights in `dtype`, each name behind `prefix`.
+def weights(network: nn.Module, prefix: str, precision: Precision | None = None) -> dict[str, Tensor]:
+    """The state of a network on the CPU, its weights rounded to `precision`, each name behind `prefix`.
 
     Buffers keep their type: variances of a batch normalisation may exceed what half precision holds.
     """
-    weights = {name for name, _ in network.named_parameters()}
-    return {
-        f"{prefix}.{name}": (value.to(dtype) if name in weights else value).cpu().contiguous()
-        for name, value in network.state_dict().items()
-    }
+    found = {f"{prefix}.{name}": value.cpu().contiguous() for name, value in network.state_dict().items()}
+    for name, _ in network.named_parameters():
+        value = found[f"{prefix}.{name}"]
+        if precision == "int8" and value.dim() > 1:
+            scale = _scale(value)
+            found[f"{prefix}.{name}"] = (value / scale).round().to(torch.int8)
+            found[f"{prefix}.{name}{_SCALE}"] = scale
+        elif precision is not None:
+            found[f"{prefix}.{name}"] = value.half()
+    return found
+
+
+def round_weights(network: nn.Module, precision: Precision) -> None:
+    """What is replayed now must be what is replayed after a restart: round to what the file keeps."""
+    for weight in network.parameters():
+        value = weight.data
+        if precision == "int8" and value.dim() > 1:
+            scale = _scale(value).float()
+            weight.data = (value / scale).round() * scale
+        else:
+            weight.data = value.half().float()
+    network.eval()
+
+
+def _scale(weight: Tensor) -> Tensor:
+    """One step of each row, in half precision: the largest weight of a row is 127 steps."""
+    rows = weight.abs().flatten(1).amax(dim=1).reshape(-1, *[1] * (weight.dim() - 1))
+    return (rows / 127).half().clamp(min=torch.finfo(torch.float16).tiny)
 
 
 def restore(
     build: Callable[[Spec], nn.Module], spec: Spec, tensors: Mapping[str, Tensor], prefix: str, name: str
 ) -> nn.Module:
     """The network that `build(spec)` describes, with the weights found behind `prefix`."""
-    state = {
-        key.removeprefix(f"{prefix}."): value.float() if value.is_floating_point() else value
-        for key, value in tensors.items()
-        if key.startswith(f"{prefix}.")
-    }
+    mine = {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
     try:
+        state = {
+            key: value.float() * mine[key + _SCALE].float() if key + _SCALE in mine else _wide(value)
+            for key, value in mine.items()
+            if not key.endswith(_SCALE)
+        }
         with torch.device("meta"):
             network = build(spec)
         network.load_state_dict(state, strict=True, assign=True)
     except RuntimeError as error:
         raise _damaged(name, error) from error
     return network.eval().requires_grad_(False).to(choose_device())
+
+
+def _wide(value: Tensor) -> Tensor:
+    return value.float() if value.is_floating_point() else value
 
 
 def _damaged(name: str, error: Exception) -> Damaged:

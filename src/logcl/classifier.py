@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl import blobs, networks
+from logcl.augmentation import augment
 from logcl.encoding import to_unit
 from logcl.errors import Damaged, NotTrained
 from logcl.inputs import Label, as_pixels
@@ -83,7 +84,7 @@ class Classifier:
 
         network = train_network(spec, fetch, now.n, settings, work)
         about = Description(network=spec, classes=now.classes, samples=now.n, memory=now.digest)
-        memory.file.write_classifier(blobs.pack(about, blobs.weights(network, "network", torch.float32)))
+        memory.file.write_classifier(blobs.pack(about, blobs.weights(network, "network")))
         return Classifier(about, network)
 
     @staticmethod
@@ -150,10 +151,11 @@ def train_network(
 
     def loss(rows: Tensor) -> Tensor:
         pixels, labels = fetch(rows)
-        image = to_unit(pixels.to(device)).contiguous(memory_format=torch.channels_last)
-        if settings.noise:
-            image = image + settings.noise * torch.randn_like(image)
-        return nn.functional.cross_entropy(trained(image), labels.to(device))
+        image = to_unit(pixels.to(device))
+        scores = trained(augment(image, settings).contiguous(memory_format=torch.channels_last))
+        return nn.functional.cross_entropy(
+            scores, labels.to(device), label_smoothing=settings.label_smoothing
+        )
 
     fit(trained, loss, count, settings, work)
     return trained

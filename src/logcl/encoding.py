@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +19,16 @@ from torch import Tensor, nn
 from logcl import codes, networks
 from logcl.samples import rows_at_once
 from logcl.settings import GeneratorSettings, ImageShape, Recipe
+from logcl.stored import BinaryCodes, Codes, IndexCodes, Rows
 from logcl.training import Work, choose_device, fit, seeded, steps_a_pass
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """A decoder that turns `bits[j]` into input image number `order[j]`."""
+    """A decoder that turns code number j into input image number `order[j]`."""
 
     decoder: nn.Module
-    bits: codes.Bits
+    codes: Codes
     order: NDArray[np.intp]
 
 
@@ -47,12 +47,12 @@ def learned(
 
     fit(nn.ModuleList([encoder, decoder]), loss, len(x), settings, work)
     bits = (_embed(encoder, images) > 0).astype(np.uint8)
-    return Encoding(decoder, bits, np.arange(len(x)))
+    return Encoding(decoder, BinaryCodes(codes.pack(bits), spec.length), np.arange(len(x)))
 
 
 def assigned(
     x: NDArray[np.uint8],
-    bits: codes.Bits,
+    given: IndexCodes,
     groups: Sequence[int],
     spec: networks.AutoencoderSpec,
     settings: GeneratorSettings,
@@ -64,7 +64,7 @@ def assigned(
     own stretch, so that what is known of a stretch (its history) stays true of its codes.
     """
     encoder, decoder, images = _start(x, spec, work, centred=False)
-    targets = codes.signs(bits)
+    targets = given.inputs(np.arange(len(x)))
 
     order = np.arange(len(x))
     if settings.assignment != "none":
@@ -85,12 +85,12 @@ def assigned(
         return nn.functional.mse_loss(decoder(inputs[rows]), to_unit(images[ordered[rows]]))
 
     fit(decoder, loss, len(x), settings, work)
-    return Encoding(decoder, bits, order)
+    return Encoding(decoder, given, order)
 
 
 def superposed(
     x: NDArray[np.uint8],
-    indices: NDArray[np.integer[Any]],
+    given: IndexCodes,
     spec: networks.AutoencoderSpec,
     settings: GeneratorSettings,
     work: Work,
@@ -100,18 +100,18 @@ def superposed(
     The warm-up trains an autoencoder with as many real numbers in the middle as a row has for each of its
     samples. Its embeddings are superposed in the rows, the encoder is dropped, and the decoder goes on alone.
     """
-    turns, rows = np.divmod(np.asarray(indices) - 1, 2**spec.bits)
+    turns, rows = np.divmod(given.start - 1 + np.arange(len(x)), 2**spec.length)
     first, last = int(turns[0]), int(turns[-1])
     sharing = last - first + 1
     numbers = networks.latent_numbers(spec.width, sharing, spec.image_shape)
     units = networks.hidden_units(spec.image_shape)
-    wide = spec.model_copy(update={"network": "mlp", "bits": numbers, "width": units})
+    wide = spec.model_copy(update={"network": "mlp", "length": numbers, "width": units})
     device = choose_device()
     images = torch.from_numpy(x).to(device)
     with seeded(work.generator):
         encoder = networks.encoder(wide, centred=True).to(device)
         hidden = nn.Linear(numbers, units).to(device)
-        decoder = networks.SuperposedDecoder(spec.image_shape, spec.bits, spec.width).to(device)
+        decoder = networks.SuperposedDecoder(spec.image_shape, spec.length, spec.width).to(device)
 
     def rebuilt(batch: Tensor) -> Tensor:
         image = to_unit(images[batch.to(device)])
@@ -120,12 +120,10 @@ def superposed(
     warm = nn.ModuleList([encoder, hidden, decoder.pixels])
     fit(warm, rebuilt, len(x), warm_up_recipe(settings), work.part("warm-up"))
 
-    bits = codes.superposed_codes(indices, spec.bits, spec.width)
-    masks = torch.from_numpy(codes.signs(codes.orthogonal_codes(np.arange(first, last + 1), spec.width))).to(
-        device
-    )
+    signs = codes.signs(codes.orthogonal_codes(np.arange(first, last + 1), spec.width))
+    masks = torch.from_numpy(signs).to(device)
     address, turn = (torch.from_numpy(part).to(device) for part in (rows, turns - first))
-    latents = torch.zeros(sharing, 2**spec.bits, numbers, device=device)
+    latents = torch.zeros(sharing, 2**spec.length, numbers, device=device)
     latents[turn, address] = torch.from_numpy(_embed(encoder, images)).to(device)
     networks.superpose(decoder, latents, masks, hidden)
 
@@ -135,14 +133,7 @@ def superposed(
         return nn.functional.mse_loss(decoded, to_unit(images[batch]))
 
     fit(decoder, loss, len(x), settings, work)
-    return Encoding(decoder, bits, np.arange(len(x)))
-
-
-def index_bits(indices: NDArray[np.integer[Any]], spec: networks.AutoencoderSpec) -> codes.Bits:
-    """The codes that the decoder of `spec` has for these sample indices: (n,) → (n, spec.code_bits)."""
-    if spec.network == "superposed":
-        return codes.superposed_codes(indices, spec.bits, spec.width)
-    return codes.index_codes(indices, spec.bits)
+    return Encoding(decoder, given, np.arange(len(x)))
 
 
 def has_warm_up(settings: GeneratorSettings) -> bool:
@@ -217,15 +208,15 @@ def to_unit(pixels: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def decode(decoder: nn.Module, bits: codes.Bits, image_shape: ImageShape) -> Tensor:
-    """Codes (n, bits) → images (n, C, H, W), uint8 on the CPU, in blocks of bounded size."""
+def decode(decoder: nn.Module, stored: Codes, rows: Rows, image_shape: ImageShape) -> Tensor:
+    """The images of some codes, by row: (m, C, H, W), uint8 on the CPU, in blocks of bounded size."""
     device = next(decoder.parameters()).device
-    rows = rows_at_once(image_shape)
-    images = torch.empty((len(bits), *image_shape), dtype=torch.uint8)
-    for start in range(0, len(bits), rows):
-        code = torch.from_numpy(codes.signs(bits[start : start + rows])).to(device)
-        images[start : start + rows] = (decoder(code) * 255).round().to(torch.uint8)
-    return images
+    at_once = rows_at_once(image_shape)
+    blocks = [
+        (decoder(torch.from_numpy(stored.inputs(rows[start : start + at_once])).to(device)) * 255).round()
+        for start in range(0, len(rows), at_once)
+    ]
+    return torch.cat(blocks).to("cpu", torch.uint8)
 
 
 @torch.no_grad()

@@ -7,20 +7,23 @@ to_bytes, from_bytes    one safetensors blob, weights in half precision, nothing
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from logcl import blobs, codes, encoding, networks
+from logcl import blobs, codes, encoding, networks, quantising
 from logcl.allocation import Slot
 from logcl.errors import BadSettings, Damaged
 from logcl.progress import Progress, Silent
 from logcl.samples import Run, Samples, encoded, rows_at_once, squared_errors
-from logcl.settings import Frozen, GeneratorSettings, Recipe, Settings
+from logcl.settings import Codes as CodeKind
+from logcl.settings import Frozen, GeneratorSettings, Precision, Recipe, Settings
+from logcl.stored import BinaryCodes, Codes, IndexCodes, QuantisedCodes
 from logcl.training import Work, choose_device, fit, generator_for, seeded, total_steps
 
 
@@ -31,7 +34,8 @@ class Description(Frozen):
     start: int
     stop: int
     decoder: networks.AutoencoderSpec
-    codes: Literal["stored", "index"]
+    codes: CodeKind
+    weights: Precision
     classes: tuple[int, ...]
     """Class numbers that occur in this level; labels are positions in this tuple."""
     labeller: networks.ClassifierSpec | None
@@ -54,8 +58,7 @@ class LocalModel:
 
     about: Description
     decoder: nn.Module
-    stored_codes: NDArray[np.uint8] | None
-    """Packed bits, one row a sample; None where the code is computed from the index."""
+    codes: Codes
     labels: NDArray[np.int64] | nn.Module
     """Positions in `about.classes`, or the labeller that reads them off the decoded image."""
 
@@ -71,9 +74,14 @@ class LocalModel:
 
     @staticmethod
     def fit(
-        slot: Slot, samples: Samples, settings: Settings, top_level: int, progress: Progress | None = None
+        slot: Slot,
+        samples: Samples,
+        settings: Settings,
+        top_level: int,
+        progress: Progress | None = None,
+        start: LocalModel | None = None,
     ) -> tuple[LocalModel, NDArray[np.intp]]:
-        """Train the model of `slot` on its samples, oldest first.
+        """Train the model of `slot` on its samples, oldest first; `start` is the largest model there was.
 
         Also returns the order: position j of the slot now holds input sample order[j]. Stored codes keep
         the order; index codes permute samples within a run, because matching decides who gets which code.
@@ -85,31 +93,12 @@ class LocalModel:
             f"level {slot.level} ({len(samples):,} samples)",
         )
         ratio = size_ratio(slot.level, top_level)
-        spec = networks.AutoencoderSpec(
-            network=options.network,
-            image_shape=settings.image_shape,
-            bits=options.bits,
-            width=options.width,
-        )
-        spec = networks.sized(spec, ratio)
-        if options.codes == "stored":
-            result = encoding.learned(samples.x, spec, options, work)
-        else:
-            if slot.stop >> spec.code_bits:
-                raise BadSettings(
-                    f"{slot.stop} samples need codes of more than generator.bits = {options.bits} bits"
-                )
-            indices = np.arange(slot.start, slot.stop + 1)
-            if options.network == "superposed":
-                result = encoding.superposed(samples.x, indices, spec, options, work)
-            else:
-                groups = [run.count for run in samples.runs]
-                bits = encoding.index_bits(indices, spec)
-                result = encoding.assigned(samples.x, bits, groups, spec, options, work)
-        _round_to_half(result.decoder)
+        spec = networks.sized(decoder_spec(settings), ratio)
+        result = _encode(slot, samples, spec, options, work, start)
+        blobs.round_weights(result.decoder, options.weights)
 
         x, y = samples.x[result.order], samples.y[result.order]
-        replayed = encoding.decode(result.decoder, result.bits, settings.image_shape)
+        replayed = encoding.decode(result.decoder, result.codes, np.arange(len(x)), settings.image_shape)
         classes, positions = np.unique(y, return_inverse=True)
         labeller = None
         if options.labels == "labeller" and len(classes) > 1:
@@ -122,26 +111,21 @@ class LocalModel:
             labeller = networks.sized(labeller, ratio)
         about = Description(
             level=slot.level, start=slot.start, stop=slot.stop, decoder=spec, codes=options.codes,
-            classes=tuple(int(c) for c in classes), labeller=labeller,
+            weights=options.weights, classes=tuple(int(c) for c in classes), labeller=labeller,
             runs=encoded(samples.runs, squared_errors(x, replayed.numpy())),
         )  # fmt: skip
-        packed = codes.pack(result.bits) if options.codes == "stored" else None
         labels: NDArray[np.int64] | nn.Module = positions
         if labeller:
             recipe = options.labeller_training
             labels = _fit_labeller(labeller, replayed, positions, recipe, work.part("labeller"))
-        return LocalModel(about, result.decoder, packed, labels), result.order
+        return LocalModel(about, result.decoder, result.codes, labels), result.order
 
     def replay(self, indices: NDArray[np.integer[Any]] | None = None) -> tuple[Tensor, NDArray[np.int64]]:
         """Samples by global index, all of the slot by default: uint8 images on the CPU, class numbers."""
         if indices is None:
             indices = np.arange(self.about.start, self.about.stop + 1)
         rows = np.asarray(indices) - self.about.start
-        if self.stored_codes is None:
-            rows_bits = encoding.index_bits(np.asarray(indices), self.about.decoder)
-        else:
-            rows_bits = codes.unpack(self.stored_codes[rows], self.about.decoder.code_bits)
-        images = encoding.decode(self.decoder, rows_bits, self.about.decoder.image_shape)
+        images = encoding.decode(self.decoder, self.codes, rows, self.about.decoder.image_shape)
         labels = self.labels
         positions = label(labels, images) if isinstance(labels, nn.Module) else labels[rows]
         return images, np.asarray(self.about.classes, dtype=np.int64)[positions]
@@ -153,11 +137,9 @@ class LocalModel:
 
     def to_bytes(self) -> bytes:
         """The blob that `from_bytes` reads; the same model always gives the same bytes."""
-        tensors = blobs.weights(self.decoder, "decoder", torch.float16)
-        if self.stored_codes is not None:
-            tensors["codes"] = torch.from_numpy(self.stored_codes)
+        tensors = blobs.weights(self.decoder, "decoder", self.about.weights) | self.codes.tensors()
         if isinstance(self.labels, nn.Module):
-            tensors |= blobs.weights(self.labels, "labeller", torch.float16)
+            tensors |= blobs.weights(self.labels, "labeller", "half")
         else:
             tensors["labels"] = torch.from_numpy(codes.pack_integers(self.labels, self.about.label_bits))
         return blobs.pack(self.about, tensors)
@@ -168,13 +150,66 @@ class LocalModel:
         about, tensors = blobs.unpack(blob, Description, name)
         _check(about, tensors, name)
         decoder = blobs.restore(networks.decoder, about.decoder, tensors, "decoder", name)
+        stored = _codes(about, tensors, name)
         labels: NDArray[np.int64] | nn.Module
         if about.labeller is not None:
             labels = blobs.restore(networks.classifier, about.labeller, tensors, "labeller", name)
         else:
             labels = codes.unpack_integers(tensors["labels"].numpy(), about.label_bits, about.samples)
-        stored = tensors["codes"].numpy() if about.codes == "stored" else None
         return LocalModel(about, decoder, stored, labels)
+
+
+def decoder_spec(settings: Settings) -> networks.AutoencoderSpec:
+    """The decoder of the largest level."""
+    options = settings.generator
+    length = options.symbols if options.codes == "quantised" else options.bits
+    if options.codes == "quantised" and options.bytes_per_sample is not None:
+        # With less than some bits for each, all symbols are rounded to zero before any is given up.
+        length = min(length, math.ceil(3 * options.bytes_per_sample))
+    if options.network == "cosine":
+        length = networks.coefficient_count(settings.image_shape)
+    return networks.AutoencoderSpec(
+        network=options.network, image_shape=settings.image_shape, length=length, width=options.width
+    )
+
+
+def _encode(
+    slot: Slot,
+    samples: Samples,
+    spec: networks.AutoencoderSpec,
+    options: GeneratorSettings,
+    work: Work,
+    start: LocalModel | None,
+) -> encoding.Encoding:
+    """Samples to a decoder and codes, in the way that the settings ask for."""
+    if options.codes == "binary":
+        return encoding.learned(samples.x, spec, options, work)
+    if options.codes == "quantised":
+        if spec.network == "cosine":
+            return quantising.cosine_coded(samples.x, spec, options, work, start.decoder if start else None)
+        alike = start is not None and options.warm_start and start.about.decoder == spec
+        return quantising.trained(samples.x, spec, options, work, start.decoder if start and alike else None)
+    if slot.stop >> spec.code_length:
+        raise BadSettings(f"{slot.stop} samples need codes of more than generator.bits = {options.bits} bits")
+    given = _index_codes(slot.start, spec)
+    if spec.network == "superposed":
+        return encoding.superposed(samples.x, given, spec, options, work)
+    groups = [run.count for run in samples.runs]
+    return encoding.assigned(samples.x, given, groups, spec, options, work)
+
+
+def _index_codes(start: int, spec: networks.AutoencoderSpec) -> IndexCodes:
+    return IndexCodes(start, spec.code_length, spec.length if spec.network == "superposed" else 0)
+
+
+def _codes(about: Description, tensors: dict[str, Tensor], name: str) -> Codes:
+    """The codes of a blob that `_check` found sound."""
+    spec = about.decoder
+    if about.codes == "index":
+        return _index_codes(about.start, spec)
+    if about.codes == "binary":
+        return BinaryCodes(tensors["codes"].numpy(), spec.length)
+    return QuantisedCodes.restore(tensors, about.samples, networks.codes_an_image(spec), spec.length, name)
 
 
 def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
@@ -184,17 +219,17 @@ def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
         found = tensors.get(tensor)
         return found is not None and found.dtype == torch.uint8 and found.shape == shape
 
-    row, packed = -(-about.decoder.code_bits // 8), -(-about.samples * about.label_bits // 8)
+    spec = about.decoder
+    cosines = about.codes == "quantised" and spec.length == networks.coefficient_count(spec.image_shape)
+    row, packed = -(-spec.code_length // 8), -(-about.samples * about.label_bits // 8)
     for sound, problem in (
         (about.samples >= 1 and about.start >= 1, "holds no samples"),
         (sum(run.count for run in about.runs) == about.samples, "has a history of another length"),
         (all(run.count >= 1 and run.errors for run in about.runs), "has a history with gaps"),
         (bool(about.classes), "has no classes"),
-        (
-            about.codes != "index" or not about.stop >> about.decoder.code_bits,
-            "has more samples than codes",
-        ),
-        (about.codes != "stored" or is_bytes("codes", about.samples, row), "has codes of another size"),
+        (about.codes != "index" or not about.stop >> spec.code_length, "has more samples than codes"),
+        (about.codes != "binary" or is_bytes("codes", about.samples, row), "has codes of another size"),
+        (spec.network != "cosine" or cosines, "has codes that its decoder cannot read"),
         (about.labeller is not None or is_bytes("labels", packed), "has labels of another size"),
         (about.labeller is None or about.labeller.classes == len(about.classes), "labels other classes"),
     ):
@@ -204,7 +239,7 @@ def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
 
 def fit_steps(samples: int, classes: int, options: GeneratorSettings) -> int:
     """Optimiser steps that fitting so many samples of so many classes takes, to estimate the time left."""
-    steps = total_steps(options, samples)
+    steps = 1 if options.network == "cosine" else total_steps(options, samples)
     if encoding.has_warm_up(options):
         steps += total_steps(encoding.warm_up_recipe(options), samples)
     if options.labels == "labeller" and classes > 1:
@@ -245,12 +280,5 @@ def _fit_labeller(
         return nn.functional.cross_entropy(labeller(encoding.to_unit(x[rows])), y[rows])
 
     fit(labeller, loss, len(y), recipe, work)
-    _round_to_half(labeller)
+    blobs.round_weights(labeller, "half")
     return labeller
-
-
-def _round_to_half(network: nn.Module) -> None:
-    """What is replayed now must be what is replayed after a restart: round to what the file keeps."""
-    for weight in network.parameters():
-        weight.data = weight.data.half().float()
-    network.eval()

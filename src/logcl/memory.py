@@ -151,15 +151,20 @@ class Memory:
             pool = samples.concatenate([*retired, now.buffer, samples.raw(x, y)])
             first = n - len(pool) + 1
 
-            models, orders = {}, {}
+            models: dict[allocation.Slot, LocalModel] = {}
+            orders: dict[allocation.Slot, NDArray[np.intp]] = {}
             parts = {s: pool.part(s.start - first, s.stop - first + 1) for s in plan.train}
             options = now.settings.generator
             steps = sum(fit_steps(len(part), len(np.unique(part.y)), options) for part in parts.values())
             with (progress or Silent()).track(f"absorbing {len(x):,} samples", max(steps, 1)) as count:
                 bars = Counted(progress or Silent(), count)
                 for slot, part in parts.items():
-                    top_level = (plan.keep + plan.train)[0].level
-                    models[slot], orders[slot] = LocalModel.fit(slot, part, now.settings, top_level, bars)
+                    top = (plan.keep + plan.train)[0]
+                    # Every fit may begin where the largest model is: the new one, once that is trained.
+                    start = models.get(top) or next(iter(now.levels), None)
+                    models[slot], orders[slot] = LocalModel.fit(
+                        slot, part, now.settings, top.level, bars, start
+                    )
 
             # A completed unit takes all that waited in the buffer; otherwise the buffer grows by a chunk.
             begin = plan.buffer.start if plan.train else buffer.chunk_start(now.chunks, now.n + 1, n + 1)

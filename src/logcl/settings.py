@@ -25,9 +25,11 @@ PRESETS: dict[PresetName, str] = {
     "paper": "the published method with its networks and hyperparameters, by data set; for an accelerator",
 }
 
-AutoencoderNetwork = Literal["mlp", "conv", "binplay", "superposed"]
+AutoencoderNetwork = Literal["mlp", "conv", "cosine", "binplay", "superposed"]
 MOST_ADDRESS_BITS = 20
 """The largest table of a `superposed` decoder has 2^20 rows."""
+Codes = Literal["quantised", "binary", "index"]
+Precision = Literal["int8", "half"]
 ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18"]
 
 
@@ -56,6 +58,9 @@ class Recipe(Frozen):
     """How the rate changes: not at all, up and down once, or by the factor `decay` a pass."""
     decay: float = Field(0.99, gt=0, le=1)
     """Factor a pass, for the exponential schedule."""
+    patience: int = Field(0, ge=0)
+    """After so many passes in which the loss did not fall by one per cent, the rate goes to zero within a
+    quarter of the steps made so far, and training ends. 0: not before its time."""
     weight_decay: float = Field(0.0, ge=0)
     """Shrinks the weights a little in each step; with Adam apart from the gradient, as AdamW does."""
 
@@ -64,13 +69,29 @@ class GeneratorSettings(Recipe):
     """The local models: a decoder, and the codes and labels it is given."""
 
     network: AutoencoderNetwork = "mlp"
-    """`mlp`: one hidden layer; `conv`: bit planes; `binplay`: as published; `superposed`: shared rows."""
+    """`mlp`: one hidden layer; `conv`: planes at a quarter of the resolution; `cosine`: the cosine transform,
+    which needs no training; `binplay`: as published; `superposed`: rows of a table that several samples
+    share, told apart by signs."""
     width: int = Field(256, ge=1, le=65_536)
-    """Hidden units (`mlp`), numbers a row or channels of the largest level; smaller levels get fewer."""
-    codes: Literal["stored", "index"] = "stored"
-    """`stored`: learned, kept as packed bits; `index`: computed from the sample index, nothing is kept."""
+    """Hidden units (`mlp`), numbers in a row (`superposed`) or channels of the largest level; smaller levels
+    get fewer."""
+    weights: Precision = "int8"
+    """How a decoder's weights are kept: a byte each and a scale a row, or in half precision."""
+    codes: Codes = "quantised"
+    """`quantised`: integers, entropy coded; `binary`: learned bits, packed; `index`: computed from the sample
+    index, nothing is kept."""
+    bytes_per_sample: float | None = Field(None, gt=0)
+    """Quantised codes: bytes of a sample's code, on average. Either this or `psnr` is set."""
+    psnr: float | None = Field(None, gt=0, le=45)
+    """Quantised codes: quality of one encoding in dB, 10 · log10(1 / mean squared error)."""
+    symbols: int = Field(64, ge=1, le=65_536)
+    """Quantised codes of `mlp` and `conv`: integers in a code, at most three a byte asked for; those not
+    worth their bytes stay zero."""
     bits: int = Field(256, ge=1, le=65_536)
-    """Length of a code; `superposed`: of its address, for 2^bits rows at every level."""
+    """Binary and index codes: length of a code; for `superposed` of its address, so that the table has 2^bits
+    rows at every level."""
+    warm_start: bool = True
+    """Whether the largest level begins with the decoder of the largest level it replaces."""
     labels: Literal["stored", "labeller"] = "stored"
     """`stored`: packed integers; `labeller`: the paper's local f(x; θk) applied to the decoded image."""
     warm_up_epochs: int = Field(10, ge=1)
@@ -98,6 +119,12 @@ class ClassifierSettings(Recipe):
     """Channels of the first convolutions, or an eighth of the hidden units (`mlp`)."""
     noise: float = Field(0.15, ge=0, le=1)
     """Standard deviation of the white noise added to replayed images (the paper's aug)."""
+    mirror: bool = False
+    """Whether images may be seen in a mirror: right for photographs, wrong for writing."""
+    shift: int = Field(0, ge=0, le=64)
+    """Images are moved by up to so many pixels."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of a label's weight that is spread over all classes."""
 
 
 class Settings(Frozen):
@@ -122,24 +149,34 @@ class Settings(Frozen):
                 f"image_shape = {self.image_shape} is not (channels up to 64, height and width up to 4096), "
                 f"with at least two pixels"
             )
-        if self.generator.codes == "index" and self.generator.network == "conv":
-            raise ValueError(
-                "codes = index needs network = mlp or binplay: codes computed from the index are not laid "
-                "out in space"
-            )
-        if self.generator.network == "superposed":
-            if self.generator.codes != "index":
-                raise ValueError("network = superposed needs codes = index: its codes are not learned")
-            if self.generator.bits > MOST_ADDRESS_BITS:
-                raise ValueError(
-                    f"network = superposed needs bits up to {MOST_ADDRESS_BITS}, for 2^bits rows"
-                )
+        _check_codes(self.generator)
         used = {self.classifier.network}
         if self.generator.labels == "labeller":
             used.add(self.generator.labeller)
         if "lenet" in used and min(height, width) < 8:
             raise ValueError(f"network = lenet needs images of at least 8x8, not {height}x{width}")
         return self
+
+
+def _check_codes(generator: GeneratorSettings) -> None:
+    """Refuse codes that the network cannot read, or a target that says nothing or two things."""
+    networks = {
+        "quantised": ("mlp", "conv", "cosine"),
+        "binary": ("mlp", "conv"),
+        "index": ("mlp", "binplay", "superposed"),
+    }
+    if generator.network not in networks[generator.codes]:
+        fit = " or ".join(networks[generator.codes])
+        raise ValueError(f"codes = {generator.codes} needs network = {fit}, not {generator.network}")
+    if generator.network == "superposed" and generator.bits > MOST_ADDRESS_BITS:
+        raise ValueError(f"network = superposed needs bits up to {MOST_ADDRESS_BITS}, for 2^bits rows")
+    targets = [name for name in ("bytes_per_sample", "psnr") if getattr(generator, name) is not None]
+    if generator.codes == "quantised" and len(targets) != 1:
+        raise ValueError("codes = quantised needs either generator.bytes_per_sample or generator.psnr")
+    if generator.codes != "quantised" and targets:
+        raise ValueError(
+            f"generator.{targets[0]} is for codes = quantised; codes = {generator.codes} have generator.bits"
+        )
 
 
 def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Settings:
@@ -154,14 +191,17 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
     image_shape = channels, height, width
     values = channels * height * width
     unit = 128 if values <= 256 else 512
-    classifier = ClassifierSettings(
-        epochs=10, min_steps=120, learning_rate=5e-3, width=16 if channels == 1 else 32
-    )  # fmt: skip
+    classifier = ClassifierSettings(epochs=10, min_steps=120, learning_rate=5e-3, width=16)
+    if channels > 1:
+        classifier = ClassifierSettings(
+            epochs=8, min_steps=120, learning_rate=2e-3, weight_decay=0.05, width=64, noise=0,
+            mirror=True, shift=2, label_smoothing=0.1,
+        )  # fmt: skip
     if name == "fast":
         generator = _fast_generator(image_shape, values)
     elif name == "paper-cpu":
         generator = GeneratorSettings(
-            network="superposed", codes="index", labels="labeller", assignment="none",
+            network="superposed", codes="index", labels="labeller", assignment="none", weights="half",
             bits=7 if values <= 256 else 12, width=min(max(2 * values // 3, 96), 2048),
             labeller_width=4 if values <= 256 else 8,
             warm_up_epochs=8, warm_up_learning_rate=3e-3, epochs=10, learning_rate=3e-3, min_steps=800,
@@ -183,16 +223,13 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
 
 
 def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
-    # A third of a bit for each pixel value, 1/24 of the raw data; tiny images need a floor of 64 bits.
-    bits = min(max(64, round(values / 3 / 64) * 64), 65_536)
     if image_shape[0] == 1 and values <= 2048:
         return GeneratorSettings(
-            network="mlp", bits=bits, width=max(64, values // 2),
-            epochs=30, min_steps=400, learning_rate=5e-3,
+            network="mlp", bytes_per_sample=max(8, values / 28), symbols=max(16, min(64, values // 2)),
+            width=max(64, values // 2), epochs=20,
+            min_steps=1200 if values <= 256 else 2400, learning_rate=1e-2, patience=8,
         )  # fmt: skip
-    return GeneratorSettings(
-        network="conv", bits=bits, width=48, epochs=10, min_steps=600, learning_rate=3e-3, batch_size=64
-    )  # fmt: skip
+    return GeneratorSettings(network="cosine", psnr=30, width=1)
 
 
 def _published(column: appendix.Column, channels: int) -> tuple[GeneratorSettings, ClassifierSettings]:
@@ -204,7 +241,7 @@ def _published(column: appendix.Column, channels: int) -> tuple[GeneratorSetting
         epochs=column.classifier_epochs,
     )  # fmt: skip
     generator = GeneratorSettings(
-        network="binplay", width=32, codes="index", bits=column.latent, labels="labeller",
+        network="binplay", width=32, weights="half", codes="index", bits=column.latent, labels="labeller",
         batch_size=column.generator_batch, epochs=column.generator_epochs,
         learning_rate=column.generator_rate, schedule="exponential", decay=appendix.SCHEDULER_RATE,
         warm_up_epochs=column.warm_up_epochs, warm_up_learning_rate=column.warm_up_rate,
@@ -217,9 +254,29 @@ def _published(column: appendix.Column, channels: int) -> tuple[GeneratorSetting
 def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """`settings` with dotted names changed, e.g. {"generator.epochs": 50, "unit": 1000}.
 
-    Values may be strings, as they come from a command line.
+    Values may be strings, as they come from a command line. Of two settings that say the same thing in two
+    ways (the quality of a code, or its bytes), the one given replaces the other. `bits` is the size of a
+    code whatever its kind: an eighth of a quantised code's bytes, or the length of the others.
     """
     data = settings.model_dump()
+    if "bits" in changes:
+        changes = dict(changes)
+        kind = changes.get("generator.codes", settings.generator.codes)
+        value = changes.pop("bits")
+        same = "generator.bits" if kind != "quantised" else "generator.bytes_per_sample"
+        if same in changes:
+            raise BadSettings(f"bits and {same} say the same thing; give only one of them")
+        if kind != "quantised":
+            changes[same] = value
+        else:
+            try:
+                changes[same] = float(value) / 8
+            except (TypeError, ValueError) as error:
+                raise BadSettings(f"bits is {value!r}; give a number") from error
+    kind = changes.get("generator.codes", "quantised")
+    for one, other in (("psnr", "bytes_per_sample"), ("bytes_per_sample", "psnr")):
+        if f"generator.{one}" in changes or kind != "quantised":
+            data["generator"][other] = None
     for name, value in changes.items():
         if name in ("preset", "image_shape"):
             raise BadSettings(f"{name} cannot be changed like a setting; it has an argument of its own")

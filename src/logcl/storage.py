@@ -21,7 +21,7 @@ from typing import Any
 from logcl.errors import Busy, CannotWrite, Damaged, NewerFormat, NotAMemory
 from logcl.writer_lock import writer_lock
 
-FORMAT = 1
+FORMAT = 2
 APPLICATION_ID = 0x4C6F6743  # "LogC", where `file` and SQLite expect it
 CLASSIFIER = "classifier"
 _HEADER = "header"
@@ -230,6 +230,10 @@ class MemoryFile:
         if version > FORMAT:
             raise NewerFormat(
                 f"{self.path} has format {version}, this LogCL reads up to format {FORMAT}; upgrade LogCL"
+            )
+        if version < FORMAT:
+            raise NotAMemory(
+                f"{self.path} has format {version}, which no released LogCL wrote; create it again"
             )
 
     def _header(self, database: sqlite3.Connection) -> Header:

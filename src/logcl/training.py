@@ -46,28 +46,33 @@ def fit(
     pass and leaves the network in evaluation mode.
     """
     steps = total_steps(recipe, count)
-    optimiser, schedule = _optimiser(network, recipe, steps, count)
-    a_pass = steps_a_pass(recipe, count)
+    optimiser = _optimiser(network, recipe)
+    schedule = _Schedule(recipe, steps, steps_a_pass(recipe, count))
     network.train()
     total = torch.zeros(())
-    mean = math.nan
+    mean, since = math.nan, 0
     with seeded(work.generator), work.progress.track(work.description, steps) as advance:
         for step, rows in enumerate(_batches(count, recipe, steps, work.generator), start=1):
+            for group in optimiser.param_groups:
+                group["lr"] = recipe.learning_rate * schedule.factor(step)
             optimiser.zero_grad(set_to_none=True)
             value = loss(rows)
             value.backward()
             optimiser.step()
-            schedule.step()
             total += value.detach().cpu()
-            if step % a_pass == 0 or step == steps:
-                mean = float(total) / ((step - 1) % a_pass + 1)
-                total = torch.zeros(())
+            if step % schedule.stretch == 0 or step == schedule.end:
+                mean = float(total) / (step - since)
+                total, since = torch.zeros(()), step
                 if not math.isfinite(mean):
                     raise Diverged(
                         f"{work.description}: the loss became {mean} after {step} steps; lower learning_rate "
                         f"(now {recipe.learning_rate})"
                     )
-            advance(note=f"loss {mean:.4g}" if step >= a_pass else "")
+                schedule.observe(step, mean)
+            ended = step == schedule.end
+            advance(1 if not ended else steps - step + 1, note="" if math.isnan(mean) else f"loss {mean:.4g}")
+            if ended:
+                break
     network.eval()
     return mean
 
@@ -95,28 +100,47 @@ def _batches(count: int, recipe: Recipe, steps: int, generator: torch.Generator)
         yield queue.pop()
 
 
-def _optimiser(
-    network: nn.Module, recipe: Recipe, steps: int, count: int
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    optimiser: torch.optim.Optimizer
+def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     parameters = list(network.parameters())
     rate, decay = recipe.learning_rate, recipe.weight_decay
     fused = parameters[0].device.type in ("cpu", "cuda")
     if recipe.optimiser == "adam":
-        optimiser = torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=fused)
-    else:
-        optimiser = torch.optim.SGD(
-            parameters, lr=rate, momentum=0.9, nesterov=True, weight_decay=decay, fused=fused
-        )
-    factor: Callable[[int], float]
-    if recipe.schedule == "one-cycle":
-        factor = lambda step: _one_cycle(step, steps)  # noqa: E731
-    elif recipe.schedule == "exponential":
-        a_pass = steps_a_pass(recipe, count)
-        factor = lambda step: recipe.decay ** (step // a_pass)  # noqa: E731
-    else:
-        factor = lambda _: 1.0  # noqa: E731
-    return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
+        return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=fused)
+    return torch.optim.SGD(parameters, lr=rate, momentum=0.9, nesterov=True, weight_decay=decay, fused=fused)
+
+
+class _Schedule:
+    """The rate of each step as a share of the highest, and when it is time to end."""
+
+    def __init__(self, recipe: Recipe, steps: int, a_pass: int) -> None:
+        self.recipe, self.a_pass = recipe, a_pass
+        self.end = steps
+        self.stretch = max(a_pass, steps // 20)
+        """Steps between two looks at the loss: a pass over few samples says little."""
+        self._planned = steps
+        self._cooling: tuple[int, float] | None = None
+        self._best, self._stale = math.inf, 0
+
+    def factor(self, step: int) -> float:
+        """For steps 1, 2, ..."""
+        if self._cooling is not None:
+            since, factor = self._cooling
+            return factor * (1 - (step - since) / (self.end - since + 1))
+        if self.recipe.schedule == "one-cycle":
+            return _one_cycle(step - 1, self._planned)
+        if self.recipe.schedule == "exponential":
+            return self.recipe.decay ** ((step - 1) // self.a_pass)
+        return 1.0
+
+    def observe(self, step: int, loss: float) -> None:
+        """Begin to cool down when the loss has not fallen for as long as there is patience."""
+        if loss < self._best - 0.01 * abs(self._best) or math.isinf(self._best):
+            self._best, self._stale = loss, 0
+            return
+        self._stale += 1
+        if self.recipe.patience and self._stale >= self.recipe.patience and self._cooling is None:
+            self._cooling = step, self.factor(step)
+            self.end = min(step + max(step // 4, 1), self._planned)
 
 
 def _one_cycle(step: int, steps: int) -> float:

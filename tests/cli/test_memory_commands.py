@@ -416,3 +416,53 @@ def test_help_and_usage(logcl):
         assert logcl(command, "--help").code == 0
     assert logcl("absorb").code == 2
     assert logcl("frobnicate").code == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        (("--bits", 48), (6, None)),
+        (("--bytes-per-sample", "6.5"), (6.5, None)),
+        (("--psnr", 17), (None, 17)),
+    ],
+)
+def test_the_size_or_the_quality_of_a_code_is_an_option(tmp_path, npz, logcl, option, expected):
+    path = tmp_path / "m.logcl"
+    assert logcl("absorb", path, npz, "--unit", 32, *option, *QUICK).code == 0
+    generator = Memory.open(path).settings.generator
+    assert (generator.bytes_per_sample, generator.psnr) == expected
+    assert logcl("absorb", path, npz, *option).code == 0  # the same again agrees
+    other = logcl("absorb", path, npz, "--psnr", 23)
+    assert other.code == 2
+    assert "has other settings than generator.psnr = 23" in other.err
+    assert Memory.open(path).n == 300
+
+
+def test_bits_are_the_length_of_binary_codes(tmp_path, npz, logcl):
+    path = tmp_path / "m.logcl"
+    ran = logcl("absorb", path, npz, "--bits", 48, "--set", "generator.codes=binary", *QUICK)
+    assert ran.code == 0, ran.err
+    assert Memory.open(path).settings.generator.bits == 48
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--bits", 9, "--psnr", 30), "give only one of --bits, --bytes-per-sample and --psnr"),
+        (("--bits", 9, "--bytes-per-sample", 1), "give only one of --bits, --bytes-per-sample and --psnr"),
+        (("--psnr", 9, "--bytes-per-sample", 1), "give only one of --bits, --bytes-per-sample and --psnr"),
+        (("--bits", 9, "--set", "generator.bytes_per_sample=2"), "say the same thing"),
+        (("--psnr", 30, "--set", "generator.bytes_per_sample=2"), "needs either"),
+        (("--psnr", 30, "--preset", "paper-cpu"), "generator.psnr is for codes = quantised"),
+        (("--bytes-per-sample", 0), "greater than 0"),
+        (("--bytes-per-sample", "nan"), "finite number"),
+        (("--psnr", 99), "less than or equal to 45"),
+    ],
+)
+def test_codes_that_cannot_be_are_refused_in_a_sentence(tmp_path, npz, logcl, options, sentence):
+    path = tmp_path / "m.logcl"
+    refused = logcl("absorb", path, npz, *options)
+    assert refused.code == 2
+    assert sentence in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert not path.exists()

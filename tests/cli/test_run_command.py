@@ -112,3 +112,24 @@ def test_more_tasks_than_classes(tmp_path, logcl, digits):
     np.savez("few.npz", x=digits[0][:40], y=digits[1][:40] % 2)
     result = json.loads(logcl("run", "few.npz", "--tasks", 32, "--set", "unit=4", "--json", *QUICK).out)
     assert [task["samples"] for task in result["tasks"]] == [1] * 32
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [(("--bits", 48), (6, None)), (("--bytes-per-sample", 6), (6, None)), (("--psnr", 17), (None, 17))],
+)
+def test_the_size_or_the_quality_of_a_code_is_an_option(logcl, digits, option, expected):
+    np.savez("few.npz", x=digits[0][:100], y=digits[1][:100])
+    ran = logcl("run", "few.npz", "--tasks", 1, "--set", "unit=32", "--json", *option, *QUICK)
+    assert ran.code == 0, ran.err
+    generator = json.loads(ran.out)["settings"]["generator"]
+    assert (generator["bytes_per_sample"], generator["psnr"]) == expected
+
+
+def test_two_sizes_of_a_code_are_refused(tmp_path, logcl):
+    for options in (("--bits", 48, "--psnr", 20), ("--bytes-per-sample", 6, "--psnr", 20)):
+        refused = logcl("run", "digits", *options, "--out", "r")
+        assert refused.code == 2
+        assert "give only one of --bits, --bytes-per-sample and --psnr" in refused.err
+        assert len(refused.err.splitlines()) == 1
+    assert not (tmp_path / "r").exists()

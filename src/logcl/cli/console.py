@@ -39,6 +39,13 @@ SetOption = Annotated[
         "--set", metavar="NAME=VALUE", help="Change a setting, e.g. generator.epochs=50. Repeatable."
     ),
 ]
+BitsOption = Annotated[int | None, typer.Option(min=1, help="Size of a sample's code in bits.")]
+BytesOption = Annotated[
+    float | None, typer.Option(help="Size of a sample's code in bytes, on average; fractions are allowed.")
+]
+PsnrOption = Annotated[
+    float | None, typer.Option(metavar="DB", help="Quality of a code instead of its size, e.g. 30.")
+]
 
 
 @contextmanager
@@ -76,15 +83,23 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
         return
     label = max(map(cell_len, columns), default=0)
     for row in rows:
-        out.print(" ".join(part for part in (columns[0], row[0]) if part), style="bold")
+        out.print(f"{columns[0]} {row[0]}" if row[0].isdigit() else row[0], style="bold")
         for column, cell in zip(columns[1:], row[1:], strict=True):
             if column and cell:
                 out.print(f"  {column:<{label}}  {cell}")
 
 
-def parse_changes(changes: Sequence[str] | None) -> dict[str, str]:
-    """`--set name=value` options as a mapping."""
-    parsed = {}
+def parse_changes(
+    changes: Sequence[str] | None,
+    bits: int | None = None,
+    bytes_per_sample: float | None = None,
+    psnr: float | None = None,
+) -> dict[str, Any]:
+    """`--set name=value` options as a mapping, with the options that set the size or quality of a code."""
+    rates = {"bits": bits, "generator.bytes_per_sample": bytes_per_sample, "generator.psnr": psnr}
+    parsed: dict[str, Any] = {name: value for name, value in rates.items() if value is not None}
+    if len(parsed) > 1:
+        raise BadSettings("give only one of --bits, --bytes-per-sample and --psnr; each decides the others")
     for change in changes or ():
         name, equals, value = change.partition("=")
         if not equals:

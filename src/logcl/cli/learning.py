@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 
 from logcl.classifier import Classifier
 from logcl.cli.console import (
+    BitsOption,
+    BytesOption,
     JsonOption,
     MemoryArgument,
+    PsnrOption,
     SetOption,
     err,
     human_bytes,
@@ -65,6 +68,9 @@ def absorb(
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
     from_task: Annotated[int, typer.Option(min=1, help="Skip the tasks of SOURCE before this one.")] = 1,
     data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
+    bits: BitsOption = None,
+    bytes_per_sample: BytesOption = None,
+    psnr: PsnrOption = None,
     changes: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -72,7 +78,8 @@ def absorb(
     shape = parse_shape(image_shape) if image_shape else None
     dataset = source if source in CATALOG else None
     chosen: dict[str, Any] = {
-        "preset": preset, "dataset": dataset, "unit": unit, "seed": seed, "settings": parse_changes(changes)
+        "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
+        "settings": parse_changes(changes, bits, bytes_per_sample, psnr),
     }  # fmt: skip
     memory = None
     if MemoryFile(path).exists():

@@ -11,7 +11,10 @@ import typer
 
 from logcl import experiment
 from logcl.cli.console import (
+    BitsOption,
+    BytesOption,
     JsonOption,
+    PsnrOption,
     SetOption,
     human_bytes,
     job,
@@ -46,6 +49,9 @@ def run(
     out_dir: Annotated[Path | None, typer.Option("--out", help="The run folder.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace a run that is in the folder.")] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
+    bits: BitsOption = None,
+    bytes_per_sample: BytesOption = None,
+    psnr: PsnrOption = None,
     changes: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -55,7 +61,7 @@ def run(
     if unknown:
         raise BadSettings(f"there is no method {unknown[0]!r}; choose from: {', '.join(METHODS)}")
     cells = [(name, number) for number in range(seed, seed + seeds) for name in names]
-    if "seed" in (asked := parse_changes(changes)):
+    if "seed" in (asked := parse_changes(changes, bits, bytes_per_sample, psnr)):
         raise BadSettings("--set seed would differ from --seed; use --seed")
     folder = out_dir or Path("runs") / f"{Path(source).resolve().stem}-{preset}"
     if Path(source).is_dir() and Path(source).resolve() in folder.resolve().parents:

@@ -7,11 +7,14 @@ Any image shape from 1x8x8 up. Only the decoder is kept; the encoder is dropped 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.networks.binplay import BinPlayDecoder, BinPlayEncoder
+from logcl.networks.cosine import CosineDecoder, grid
 from logcl.networks.layers import BatchNorm
 from logcl.networks.superposed import SuperposedDecoder
 from logcl.settings import MOST_ADDRESS_BITS, AutoencoderNetwork, Frozen, ImageShape
@@ -22,28 +25,36 @@ class AutoencoderSpec(Frozen):
 
     network: AutoencoderNetwork
     image_shape: ImageShape
-    bits: int = Field(ge=1, le=65_536)
+    length: int = Field(ge=1, le=2**22)
+    """Numbers in a code; in the address of a code for `superposed`."""
     width: int = Field(ge=1, le=65_536)
 
     @model_validator(mode="after")
     def _bounded(self) -> AutoencoderSpec:
-        if self.network == "superposed" and self.bits > MOST_ADDRESS_BITS:
-            raise ValueError(f"{self.bits} address bits are more than {MOST_ADDRESS_BITS}")
+        if self.network == "superposed" and self.length > MOST_ADDRESS_BITS:
+            raise ValueError(f"{self.length} address bits are more than {MOST_ADDRESS_BITS}")
         return self
 
     @property
-    def code_bits(self) -> int:
-        """Length of the codes that the decoder reads."""
-        return self.bits + self.width if self.network == "superposed" else self.bits
+    def code_length(self) -> int:
+        """Numbers in a code as the decoder reads it: `superposed` reads signs behind the address."""
+        return self.length + self.width if self.network == "superposed" else self.length
 
 
 def decoder(spec: AutoencoderSpec) -> nn.Module:
-    """Codes (n, spec.code_bits) of ±1 → images (n, C, H, W) in [0, 1]."""
+    """Codes (n, code_length) → images (n, C, H, W) in [0, 1]; `cosine` takes one for each block."""
     if spec.network == "superposed":
-        return SuperposedDecoder(spec.image_shape, spec.bits, spec.width)
+        return SuperposedDecoder(spec.image_shape, spec.length, spec.width)
+    if spec.network == "cosine":
+        return CosineDecoder(spec.image_shape)
     if spec.network == "binplay":
-        return BinPlayDecoder(spec.image_shape, spec.bits, spec.width)
+        return BinPlayDecoder(spec.image_shape, spec.length, spec.width)
     return MLPDecoder(spec) if spec.network == "mlp" else ConvDecoder(spec)
+
+
+def codes_an_image(spec: AutoencoderSpec) -> int:
+    """How many codes the decoder takes for one image."""
+    return math.prod(grid(spec.image_shape)) if spec.network == "cosine" else 1
 
 
 def encoder(spec: AutoencoderSpec, *, centred: bool) -> nn.Module:
@@ -56,8 +67,8 @@ def encoder(spec: AutoencoderSpec, *, centred: bool) -> nn.Module:
     if spec.network == "superposed":
         raise ValueError("a superposed decoder has no encoder of its own; its warm-up uses an mlp's")
     if spec.network == "binplay":
-        last = Centre(spec.bits, affine=False) if centred else nn.Identity()
-        return BinPlayEncoder(spec.image_shape, spec.bits, spec.width, last)
+        last = Centre(spec.length, affine=False) if centred else nn.Identity()
+        return BinPlayEncoder(spec.image_shape, spec.length, spec.width, last)
     return MLPEncoder(spec, centred) if spec.network == "mlp" else ConvEncoder(spec, centred)
 
 
@@ -68,7 +79,7 @@ class MLPDecoder(nn.Module):
         super().__init__()
         channels, height, width = spec.image_shape
         self.image_shape = spec.image_shape
-        self.hidden = nn.Linear(spec.bits, spec.width)
+        self.hidden = nn.Linear(spec.length, spec.width)
         self.pixels = nn.Linear(spec.width, channels * height * width)
 
     def forward(self, code: Tensor) -> Tensor:
@@ -98,8 +109,8 @@ class MLPEncoder(nn.Module):
             nn.Flatten(),
             nn.Linear(channels * height * width, hidden),
             nn.ReLU(),
-            nn.Linear(hidden, spec.bits),
-            Centre(spec.bits, affine=False) if centred else nn.Identity(),
+            nn.Linear(hidden, spec.length),
+            Centre(spec.length, affine=False) if centred else nn.Identity(),
         )
 
     def forward(self, image: Tensor) -> Tensor:
@@ -135,7 +146,7 @@ class ConvDecoder(nn.Module):
     def forward(self, code: Tensor) -> Tensor:
         """(n, bits) → (n, C, H, W)."""
         planes, rows, columns = _grid(self.spec)
-        missing = planes * rows * columns - self.spec.bits
+        missing = planes * rows * columns - self.spec.length
         grid = nn.functional.pad(code, (0, missing)).unflatten(1, (planes, rows, columns))
         image: Tensor = self.layers(grid)
         _, height, width = self.spec.image_shape
@@ -166,11 +177,11 @@ class ConvEncoder(nn.Module):
         _, height, width = self.spec.image_shape
         padded = nn.functional.pad(image, (0, -width % 4, 0, -height % 4), mode="replicate")
         embedding: Tensor = self.layers(padded)
-        return embedding.flatten(1)[:, : self.spec.bits]
+        return embedding.flatten(1)[:, : self.spec.length]
 
 
 def _grid(spec: AutoencoderSpec) -> tuple[int, int, int]:
     """Planes, rows and columns of the bit grid: enough planes for all bits, the last one maybe in part."""
     _, height, width = spec.image_shape
     rows, columns = -(-height // 4), -(-width // 4)
-    return -(-spec.bits // (rows * columns)), rows, columns
+    return -(-spec.length // (rows * columns)), rows, columns

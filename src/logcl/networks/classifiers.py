@@ -28,32 +28,32 @@ def classifier(spec: ClassifierSpec) -> nn.Module:
 
 
 class ConvNet(nn.Module):
-    """Convolution, batch normalisation, ReLU and halving until a side is at most 4; then one linear layer.
+    """Blocks of two convolutions with a halving between them, until a side is at most 4; then a linear layer.
 
-    8x8 has one halving, 28x28 and 32x32 three; channels double with each.
+    8x8 has two blocks, 28x28 and 32x32 three. The first has `width` channels, the others four times as many:
+    halving before the second convolution, and widening late, keep the cost of large images down.
     """
 
     def __init__(self, spec: ClassifierSpec) -> None:
         super().__init__()
-        channels, height, width = spec.image_shape
+        channels, *sides = spec.image_shape
         layers: list[nn.Module] = []
-        out = spec.width
-        while True:
+        out, blocks = spec.width, 0
+        while min(sides) > 4 or blocks < 2:
+            halve = min(sides) > 4
             layers += [
                 nn.Conv2d(channels, out, 3, padding=1, bias=False),
+                nn.MaxPool2d(2) if halve else nn.Identity(),
                 nn.BatchNorm2d(out),
-                nn.ReLU(),
+                nn.GELU(),
                 nn.Conv2d(out, out, 3, padding=1, bias=False),
                 nn.BatchNorm2d(out),
-                nn.ReLU(),
+                nn.GELU(),
             ]
-            channels = out
-            if min(height, width) <= 4:
-                break
-            layers.append(nn.MaxPool2d(2))
-            height, width, out = height // 2, width // 2, 2 * out
+            sides = [side // 2 for side in sides] if halve else sides
+            channels, out, blocks = out, 4 * spec.width, blocks + 1
         self.features = nn.Sequential(*layers)
-        cells = 2 if min(height, width) >= 2 else 1
+        cells = 2 if min(sides) >= 2 else 1
         self.pool = nn.AdaptiveMaxPool2d(cells)
         self.head = nn.Linear(channels * cells * cells, spec.classes)
 

@@ -1,0 +1,172 @@
+"""Images to integers that cost few bytes once they are entropy coded. Two ways, one kind of code.
+
+`trained`: an autoencoder learns which integers are worth their bytes (rate against distortion, Ballé 2017).
+`cosine`: rounded cosine coefficients; nothing is trained, and what was once rounded stays as it is.
+
+The user sets the bytes of a code or the quality; the rate of exchange between the two is found on the way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from logcl import entropy, networks
+from logcl.encoding import Encoding, to_unit
+from logcl.samples import rows_at_once
+from logcl.settings import GeneratorSettings
+from logcl.stored import FINENESS, QuantisedCodes
+from logcl.training import Work, choose_device, fit, seeded
+
+_ROUNDING = 0.4  # of a step: coefficients nearer to zero than this fall to it, which saves more than it loses
+_TOLERANCE = 0.1  # by what share a kept step may miss the bytes it is meant for
+
+
+def trained(
+    x: NDArray[np.uint8],
+    spec: networks.AutoencoderSpec,
+    settings: GeneratorSettings,
+    work: Work,
+    start: nn.Module | None,
+) -> Encoding:
+    """Encoder and decoder trained together for the least error at the rate asked for; x (n, C, H, W).
+
+    loss = squared error + exchange · bits, where the bits come from a logistic distribution that is learned
+    for each symbol, and rounding is uniform noise for the bits, the rounded value itself for the decoder.
+    `exchange` drifts until the target is met. `start` is a decoder to begin with instead of random weights.
+    """
+    device = choose_device()
+    with seeded(work.generator):
+        encoder = networks.encoder(spec, centred=True).to(device)
+        decoder = networks.decoder(spec).to(device)
+    if start is not None:
+        decoder.load_state_dict(start.state_dict())
+        decoder.requires_grad_(True)
+    prior = _Logistic(spec.length).to(device)
+    images = torch.from_numpy(x).to(device)
+    values = math.prod(spec.image_shape)
+    exchange = usual = 0.016 / values
+    wanted = 0.0 if settings.bytes_per_sample is None else 8 * settings.bytes_per_sample
+
+    def loss(rows: Tensor) -> Tensor:
+        nonlocal exchange
+        image = to_unit(images[rows.to(device)])
+        position = prior.gain() * encoder(image)
+        bits = prior.bits(position + torch.rand_like(position) - 0.5)
+        rounded = position + (position.round() - position).detach()
+        error = nn.functional.mse_loss(decoder(rounded / FINENESS), image)
+        # Less a constant, so that the loss of a code on target is its error, whatever the exchange is.
+        total: Tensor = error + exchange * (bits - wanted)
+        excess = _excess(settings, float(bits.detach()) / 8, float(error.detach()))
+        exchange *= math.exp(0.1 * max(min(excess, 1), -1))
+        exchange = min(max(exchange, usual / 100), 100 * usual)
+        return total
+
+    fit(nn.ModuleList([encoder, decoder, prior]), loss, len(x), settings, work)
+    with torch.no_grad():
+        blocks = [
+            (prior.gain() * encoder(to_unit(block))).round().clamp(-entropy.LARGEST, entropy.LARGEST).cpu()
+            for block in images.split(rows_at_once(spec.image_shape))
+        ]
+    return _encoding(decoder, torch.cat(blocks).to(torch.int16), len(x))
+
+
+def cosine_coded(
+    x: NDArray[np.uint8],
+    spec: networks.AutoencoderSpec,
+    settings: GeneratorSettings,
+    work: Work,
+    start: nn.Module | None,
+) -> Encoding:
+    """Cosine coefficients in steps of one size for all, x (n, C, H, W).
+
+    The step of `start` is kept if quality is asked for, and while it comes near the bytes asked for: what was
+    rounded with it before is then rounded to itself, so that samples lose nothing when levels are merged.
+    """
+    device = choose_device()
+    decoder = networks.CosineDecoder(spec.image_shape).to(device)
+    some = torch.from_numpy(x[:: max(len(x) // 2048, 1)]).to(device)
+    parts = [networks.coefficients(to_unit(part)) for part in some.split(rows_at_once(spec.image_shape))]
+    exact = torch.cat(parts)
+
+    def excess(step: float) -> float:
+        rounded = _rounded(exact, step)
+        error = float((rounded * step - exact).square().mean())
+        blocks = len(exact) // len(some)
+        spent = blocks * entropy.mean_bytes(rounded.cpu().numpy().astype(np.int16))
+        return _excess(settings, spent, error)
+
+    step = float(start.unit.detach()) / FINENESS if isinstance(start, networks.CosineDecoder) else None
+    # Quality follows from the step alone; bytes also depend on what the images are like.
+    if step is None or (settings.psnr is None and abs(excess(step)) > _TOLERANCE):
+        # Finer steps than this would need larger symbols than there are: an image all white would turn grey.
+        finest = 0.5 * math.sqrt(spec.length) / entropy.LARGEST
+        step = _bisect(excess, finest)
+    with torch.no_grad():
+        decoder.unit.fill_(step * FINENESS)
+    with work.progress.track(work.description, 1) as advance:
+        symbols = [
+            _rounded(networks.coefficients(to_unit(part.to(device))), step).cpu().to(torch.int16)
+            for part in torch.from_numpy(x).split(rows_at_once(spec.image_shape))
+        ]
+        result = _encoding(decoder, torch.cat(symbols), len(x))
+        advance()
+    return result
+
+
+def _encoding(decoder: nn.Module, symbols: Tensor, samples: int) -> Encoding:
+    stored = QuantisedCodes(entropy.encode(symbols.numpy()), len(symbols) // samples)
+    return Encoding(decoder, stored, np.arange(samples))
+
+
+def _excess(settings: GeneratorSettings, spent: float, error: float) -> float:
+    """How far the code is too expensive (> 0) or too poor (< 0), as a share of the target."""
+    if settings.psnr is not None:
+        return 1 - error / 10 ** (-settings.psnr / 10)
+    assert settings.bytes_per_sample is not None
+    return spent / settings.bytes_per_sample - 1
+
+
+def _rounded(exact: Tensor, step: float) -> Tensor:
+    """Coefficients in whole steps, those near zero left out."""
+    size = (exact.abs() / step + _ROUNDING).floor().clamp(max=entropy.LARGEST)
+    return size * exact.sign()
+
+
+def _bisect(excess: Callable[[float], float], finest: float, coarsest: float = 4.0) -> float:
+    """The step at which nothing is in excess: larger steps cost fewer bytes and more error."""
+    for _ in range(14):
+        middle = math.sqrt(finest * coarsest)
+        finest, coarsest = (middle, coarsest) if excess(middle) > 0 else (finest, middle)
+    # Exactly as the memory file keeps it, in half precision.
+    return float(np.float16(coarsest * FINENESS)) / FINENESS
+
+
+class _Logistic(nn.Module):
+    """How probable each integer of a code is: logistic distributions whose place and width are learned.
+
+    The embedding comes with unit spread; how many integers that spread covers is learned here as well.
+    """
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.log_gain = nn.Parameter(torch.full((length,), math.log(0.4 * FINENESS)))
+        self.place = nn.Parameter(torch.zeros(length))
+        self.log_width = nn.Parameter(torch.zeros(length))
+
+    def gain(self) -> Tensor:
+        """Integers to one spread of the embedding, by position in the code."""
+        return self.log_gain.exp()
+
+    def bits(self, symbols: Tensor) -> Tensor:
+        """Mean bits of a row: -log2 of the mass between half an integer below and above."""
+        width = self.log_width.exp()
+        above = torch.sigmoid((symbols + 0.5 - self.place) / width)
+        below = torch.sigmoid((symbols - 0.5 - self.place) / width)
+        total: Tensor = -(above - below).clamp(min=1e-9).log2().sum(dim=1).mean()
+        return total
