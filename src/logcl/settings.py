@@ -203,6 +203,7 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
             network="superposed", codes="index", labels="labeller", assignment="none", weights="half",
             bits=7 if values <= 256 else 12, width=min(max(2 * values // 3, 96), 2048),
             labeller_width=4 if values <= 256 else 8,
+            labeller_training=Recipe(epochs=20, min_steps=2000, learning_rate=1e-2),
             warm_up_epochs=8, warm_up_learning_rate=3e-3, epochs=10, learning_rate=3e-3, min_steps=800,
             batch_size=256,
         )  # fmt: skip
