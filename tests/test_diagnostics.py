@@ -13,6 +13,7 @@ from logcl.networks import AutoencoderSpec
 from logcl.samples import Run, raw
 from logcl.settings import override, preset
 from logcl.snapshot import Snapshot
+from logcl.stored import BinaryCodes
 
 SHAPE = (1, 8, 8)
 GRID = np.indices((8, 8)).sum(axis=0) % 2 * 2.0 - 1
@@ -34,12 +35,12 @@ class Lossless(nn.Module):
 def local_model(level: int, start: int, x: np.ndarray, y: np.ndarray, distortion: float) -> LocalModel:
     classes, labels = np.unique(y, return_inverse=True)
     about = Description(
-        level=level, start=start, stop=start + len(y) - 1, codes="stored", labeller=None,
+        level=level, start=start, stop=start + len(y) - 1, codes="binary", weights="half", labeller=None,
         decoder=AutoencoderSpec(network="mlp", image_shape=SHAPE, length=512, width=1),
         classes=tuple(classes.tolist()), runs=(Run(len(y), (0.0,)),),
     )  # fmt: skip
     bits = np.unpackbits(x.reshape(len(x), 64), axis=1)
-    return LocalModel(about, Lossless(distortion), codes.pack(bits), labels)
+    return LocalModel(about, Lossless(distortion), BinaryCodes(codes.pack(bits), 512), labels)
 
 
 def snapshot(parts: Sequence[tuple], noise: float = 0.15, buffer: tuple | None = None) -> Snapshot:

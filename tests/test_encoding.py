@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from logcl import encoding
 from logcl.classifier import predict_proba
+from logcl.stored import BinaryCodes
 
 
 class Recorder(nn.Module):
@@ -27,7 +28,8 @@ class Recorder(nn.Module):
 def test_no_block_is_larger_than_its_bytes_allow(shape, most):
     count = most + 2
     decoder, network = Recorder(*shape), Recorder(5)
-    images = encoding.decode(decoder, np.zeros((count, 8), np.uint8), shape)
+    bits = BinaryCodes(np.zeros((count, 1), np.uint8), 8)
+    images = encoding.decode(decoder, bits, np.arange(count), shape)
     assert images.shape == (count, *shape)
     assert images.dtype == torch.uint8
     assert predict_proba(network, images.numpy()).shape == (count, 5)

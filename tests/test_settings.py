@@ -38,8 +38,8 @@ def test_bits_are_the_size_of_a_code_of_any_kind(bits):
     binary = override(preset("fast", GREY), {"generator.codes": "binary", "bits": str(bits)})
     assert binary.generator.bits == bits
     assert targets(binary.generator) == (None, None)
-    index = override(preset("fast", GREY), {"generator.codes": "index"})
-    assert override(index, {"bits": bits}).generator.bits == bits
+    index = override(preset("fast", GREY), {"generator.codes": "index", "bits": bits})
+    assert index.generator.bits == bits
 
 
 def test_codes_of_another_kind_have_no_target():
@@ -80,9 +80,8 @@ def test_contradictions_are_one_sentence(changes, problem):
 
 
 def test_quantised_codes_need_a_target():
-    index = override(preset("fast", GREY), {"generator.codes": "index"})
     with pytest.raises(BadSettings, match=r"needs either generator.bytes_per_sample or generator.psnr"):
-        override(index, {"generator.codes": "quantised"})
+        override(preset("paper-cpu", GREY), {"generator.codes": "quantised", "generator.network": "mlp"})
 
 
 @pytest.mark.parametrize("name", ["fast", "paper-cpu", "paper"])

@@ -88,7 +88,7 @@ def test_more_samples_than_numbers_in_a_row_still_fit(digits):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"generator.codes": "stored"}, "needs codes = index"),
+        ({"generator.codes": "binary"}, "not superposed"),
         ({"generator.bits": 21}, "bits up to 20"),
     ],
 )

@@ -20,7 +20,7 @@ ImageShape = tuple[int, int, int]
 
 PresetName = Literal["fast", "paper-cpu", "paper"]
 PRESETS: dict[PresetName, str] = {
-    "fast": "learned binary codes and labels are stored: most accuracy for a byte and a second (default)",
+    "fast": "codes and labels are stored at their entropy: most accuracy for a byte and a second (default)",
     "paper-cpu": "the published method, codes computed from the index, with networks small enough for a CPU",
     "paper": "the published method with its networks and hyperparameters, by data set; for an accelerator",
 }
@@ -69,9 +69,8 @@ class GeneratorSettings(Recipe):
     """The local models: a decoder, and the codes and labels it is given."""
 
     network: AutoencoderNetwork = "mlp"
-    """`mlp`: one hidden layer; `conv`: planes at a quarter of the resolution; `cosine`: the cosine transform,
-    which needs no training; `binplay`: as published; `superposed`: rows of a table that several samples
-    share, told apart by signs."""
+    """`mlp`: one hidden layer; `conv`: planes; `cosine`: a transform, not trained; `binplay`: as published;
+    `superposed`: rows of a table that several samples share."""
     width: int = Field(256, ge=1, le=65_536)
     """Hidden units (`mlp`), numbers in a row (`superposed`) or channels of the largest level; smaller levels
     get fewer."""
@@ -194,7 +193,7 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
     classifier = ClassifierSettings(epochs=10, min_steps=120, learning_rate=5e-3, width=16)
     if channels > 1:
         classifier = ClassifierSettings(
-            epochs=8, min_steps=120, learning_rate=2e-3, weight_decay=0.05, width=64, noise=0,
+            epochs=8, min_steps=60, learning_rate=2e-3, weight_decay=0.05, width=64, noise=0,
             mirror=True, shift=2, label_smoothing=0.1,
         )  # fmt: skip
     if name == "fast":
@@ -204,6 +203,7 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
             network="superposed", codes="index", labels="labeller", assignment="none", weights="half",
             bits=7 if values <= 256 else 12, width=min(max(2 * values // 3, 96), 2048),
             labeller_width=4 if values <= 256 else 8,
+            labeller_training=Recipe(epochs=20, min_steps=2000, learning_rate=1e-2),
             warm_up_epochs=8, warm_up_learning_rate=3e-3, epochs=10, learning_rate=3e-3, min_steps=800,
             batch_size=256,
         )  # fmt: skip

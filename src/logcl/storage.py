@@ -208,7 +208,8 @@ class MemoryFile:
                 self._check_kind(database)
                 database.execute("BEGIN")
                 yield database
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            # The latter is Python's: it cannot read a message of SQLite that quotes damaged text.
             if "locked" in str(error):
                 raise Busy(f"{self.path} is locked by another program; try again") from error
             if "not a database" in str(error):
