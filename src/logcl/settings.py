@@ -227,7 +227,7 @@ def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
         return GeneratorSettings(
             network="mlp", bytes_per_sample=max(8, values / 28), symbols=max(16, min(64, values // 2)),
             width=max(64, values // 2), epochs=20,
-            min_steps=1200 if values <= 256 else 2400, learning_rate=1e-2, patience=8,
+            min_steps=800 if values <= 256 else 2400, learning_rate=1e-2, patience=8,
         )  # fmt: skip
     return GeneratorSettings(network="cosine", psnr=30, width=1)
 
