@@ -146,19 +146,29 @@ def train_network(
     if network is None:
         with seeded(work.generator):
             network = networks.classifier(spec).to(device)
-    # Convolutions on a CPU are a quarter faster with the channels last in memory.
-    trained: nn.Module = network.requires_grad_(True).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    layout = _layout(network)
+    trained: nn.Module = network.requires_grad_(True).to(memory_format=layout)  # type: ignore[call-overload]
 
     def loss(rows: Tensor) -> Tensor:
         pixels, labels = fetch(rows)
         image = to_unit(pixels.to(device))
-        scores = trained(augment(image, settings).contiguous(memory_format=torch.channels_last))
+        scores = trained(augment(image, settings).contiguous(memory_format=layout))
         return nn.functional.cross_entropy(
             scores, labels.to(device), label_smoothing=settings.label_smoothing
         )
 
     fit(trained, loss, count, settings, work)
     return trained
+
+
+def _layout(network: nn.Module) -> torch.memory_format:
+    """Convolutions on a CPU are a quarter faster with the channels last in memory.
+
+    Not for networks with strides: torch 2.13 corrupted its heap in the backward pass of narrow ones.
+    """
+    strides = [layer.stride for layer in network.modules() if isinstance(layer, nn.Conv2d)]
+    plain = all(stride == (1, 1) for stride in strides)
+    return torch.channels_last if plain else torch.contiguous_format
 
 
 @torch.no_grad()
