@@ -143,7 +143,7 @@ def test_a_loss_that_stalls_ends_the_fit_and_the_progress_is_still_complete(sche
 
 
 def test_a_loss_that_falls_only_a_little_is_a_loss_that_stalls():
-    slowly = (2.0 * 0.9998**step for step in itertools.count())  # four tenths of a per cent from look to look
+    slowly = (2.0 * 0.9999**step for step in itertools.count())  # a fifth of a per cent from look to look
     assert scripted_fit(PATIENT, slowly)[0] == 100
 
 
