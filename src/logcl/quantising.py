@@ -1,7 +1,7 @@
 """Images to integers that cost few bytes once they are entropy coded. Two ways, one kind of code.
 
 `trained`: an autoencoder learns which integers are worth their bytes (rate against distortion, Ballé 2017).
-`cosine`: rounded cosine coefficients; nothing is trained, and what was once rounded stays as it is.
+`cosine_coded`: rounded cosine coefficients; nothing is trained, and what was once rounded stays as it is.
 
 The user sets the bytes of a code or the quality; the rate of exchange between the two is found on the way.
 """
@@ -90,23 +90,10 @@ def cosine_coded(
     """
     device = choose_device()
     decoder = networks.CosineDecoder(spec.image_shape).to(device)
-    some = torch.from_numpy(x[:: max(len(x) // 2048, 1)]).to(device)
-    parts = [networks.coefficients(to_unit(part)) for part in some.split(rows_at_once(spec.image_shape))]
-    exact = torch.cat(parts)
-
-    def excess(step: float) -> float:
-        rounded = _rounded(exact, step)
-        error = float((rounded * step - exact).square().mean())
-        blocks = len(exact) // len(some)
-        spent = blocks * entropy.mean_bytes(rounded.cpu().numpy().astype(np.int16))
-        return _excess(settings, spent, error)
-
     step = float(start.unit.detach()) / FINENESS if isinstance(start, networks.CosineDecoder) else None
     # Quality follows from the step alone; bytes also depend on what the images are like.
-    if step is None or (settings.psnr is None and abs(excess(step)) > _TOLERANCE):
-        # Finer steps than this would need larger symbols than there are: an image all white would turn grey.
-        finest = 0.5 * math.sqrt(spec.length) / entropy.LARGEST
-        step = _bisect(excess, finest)
+    if step is None or settings.psnr is None:
+        step = _calibrated(x[:: max(len(x) // 2048, 1)], spec, settings, step)
     with torch.no_grad():
         decoder.unit.fill_(step * FINENESS)
     with work.progress.track(work.description, 1) as advance:
@@ -117,6 +104,27 @@ def cosine_coded(
         result = _encoding(decoder, torch.cat(symbols), len(x))
         advance()
     return result
+
+
+def _calibrated(
+    x: NDArray[np.uint8], spec: networks.AutoencoderSpec, settings: GeneratorSettings, kept: float | None
+) -> float:
+    """The step that meets the target on these images, or the `kept` one if that comes near it."""
+    some = torch.from_numpy(x).to(choose_device())
+    parts = [networks.coefficients(to_unit(part)) for part in some.split(rows_at_once(spec.image_shape))]
+    exact = torch.cat(parts)
+
+    def excess(step: float) -> float:
+        rounded = _rounded(exact, step)
+        error = float((rounded * step - exact).square().mean())
+        blocks = len(exact) // len(some)
+        spent = blocks * entropy.mean_bytes(rounded.cpu().numpy().astype(np.int16))
+        return _excess(settings, spent, error)
+
+    if kept is not None and abs(excess(kept)) <= _TOLERANCE:
+        return kept
+    # Finer steps than this would need larger symbols than there are: an image all white would turn grey.
+    return _bisect(excess, finest=0.5 * math.sqrt(spec.length) / entropy.LARGEST)
 
 
 def _encoding(decoder: nn.Module, symbols: Tensor, samples: int) -> Encoding:
