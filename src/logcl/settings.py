@@ -189,7 +189,6 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
         raise BadSettings(f"image_shape is {image_shape!r}; give (channels, height, width)") from error
     image_shape = channels, height, width
     values = channels * height * width
-    unit = 128 if values <= 256 else 512
     classifier = ClassifierSettings(epochs=10, min_steps=120, learning_rate=5e-3, width=16)
     if channels > 1:
         classifier = ClassifierSettings(
@@ -215,7 +214,8 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
         {
             "preset": name,
             "image_shape": image_shape,
-            "unit": unit,
+            # A small unit keeps few raw samples waiting; a model that is trained needs more of them.
+            "unit": 128 if values <= 256 or generator.network == "cosine" else 512,
             "generator": generator,
             "classifier": classifier,
         }
