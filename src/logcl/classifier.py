@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from logcl.progress import Progress, Silent
 from logcl.samples import rows_at_once
 from logcl.settings import ClassifierSettings, Frozen, ImageShape
 from logcl.training import Work, choose_device, fit, generator_for, seeded
+
+Fetch = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Rows of a batch to uint8 images and class numbers."""
 
 _CACHE = 2**32  # bytes of decoded memory that are kept while training; a larger memory is decoded on the fly
 _GLOBAL = 0x91  # sets the global model's randomness apart from the levels', which have keys of their own
@@ -129,36 +133,39 @@ class Classifier:
 
 
 def train_network(
-    spec: networks.ClassifierSpec,
-    fetch: Any,
-    count: int,
-    settings: ClassifierSettings,
-    work: Work,
-    *,
-    network: nn.Module | None = None,
+    spec: networks.ClassifierSpec, fetch: Fetch, count: int, settings: ClassifierSettings, work: Work
 ) -> nn.Module:
     """Train a classifier on `count` samples; `fetch(rows)` gives uint8 images and class numbers of a batch.
 
-    The same function trains the global model and the classifiers of all other methods, so that they differ
-    only in the samples they are given. `network` goes on from an existing one.
+    The same function trains the global model and the classifiers of all methods that begin afresh, so that
+    they differ only in the samples they are given.
     """
-    device = choose_device()
-    if network is None:
-        with seeded(work.generator):
-            network = networks.classifier(spec).to(device)
-    layout = _layout(network)
-    trained: nn.Module = network.requires_grad_(True).to(memory_format=layout)  # type: ignore[call-overload]
+    network = new_network(spec, work)
+    fit(network, lambda rows: batch_loss(network, *fetch(rows), settings), count, settings, work)
+    return network
 
-    def loss(rows: Tensor) -> Tensor:
-        pixels, labels = fetch(rows)
-        image = to_unit(pixels.to(device))
-        scores = trained(augment(image, settings).contiguous(memory_format=layout))
-        return nn.functional.cross_entropy(
-            scores, labels.to(device), label_smoothing=settings.label_smoothing
-        )
 
-    fit(trained, loss, count, settings, work)
-    return trained
+def new_network(spec: networks.ClassifierSpec, work: Work) -> networks.ImageClassifier:
+    """Random weights, drawn from the randomness of `work`, where and how they are trained fastest."""
+    with seeded(work.generator):
+        network = networks.classifier(spec).to(choose_device())
+    laid_out: networks.ImageClassifier = network.to(memory_format=_layout(network))  # type: ignore[call-overload]
+    return laid_out
+
+
+def batch_scores(network: nn.Module, pixels: Tensor, settings: ClassifierSettings) -> Tensor:
+    """What a network says of uint8 images (n, C, H, W) as training shows them to it: augmented."""
+    image = augment(to_unit(pixels.to(choose_device())), settings)
+    scores: Tensor = network(image.contiguous(memory_format=_layout(network)))
+    return scores
+
+
+def batch_loss(network: nn.Module, pixels: Tensor, labels: Tensor, settings: ClassifierSettings) -> Tensor:
+    """Mean cross-entropy of a batch."""
+    scores = batch_scores(network, pixels, settings)
+    return nn.functional.cross_entropy(
+        scores, labels.to(scores.device), label_smoothing=settings.label_smoothing
+    )
 
 
 def _layout(network: nn.Module) -> torch.memory_format:

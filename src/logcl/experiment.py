@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 
 from logcl import allocation, methods
 from logcl.diagnostics import Trap
@@ -61,6 +63,10 @@ class Result(Frozen):
     seed: int
     evaluate: Evaluate
     settings: Settings
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The method's own hyperparameters."""
+    budget: str | None = None
+    """What a method with a buffer was allowed to keep."""
     classes: tuple[str, ...]
     task_classes: tuple[tuple[int, ...], ...]
     tasks: tuple[TaskRecord, ...]
@@ -93,10 +99,15 @@ def run(
     settings: Settings,
     folder: Path,
     *,
+    budget: str = "20/class",
+    options: Mapping[str, Any] | None = None,
     evaluate: Evaluate = "every",
     progress: Progress | None = None,
 ) -> Result:
-    """Let a method learn a stream; leaves `result.json` (and LogCL's `memory.logcl`) in `folder`."""
+    """Let a method learn a stream; leaves `result.json` (and LogCL's `memory.logcl`) in `folder`.
+
+    `options` are the method's own hyperparameters, `budget` is what it may keep if it has a buffer.
+    """
     progress = progress or Silent()
     clock = Clock()
     if not len(stream.test_y):
@@ -105,7 +116,8 @@ def run(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotWrite(f"the run folder {folder} cannot be made ({error.strerror})") from error
-    method = methods.create(method_name, Problem(settings, stream.classes, folder, progress, clock))
+    problem = Problem(settings, stream.classes, folder, budget, progress, clock)
+    method = methods.create(method_name, problem, options)
     records: list[TaskRecord] = []
     matrix: list[Row] = []
     predicted = np.empty(0, dtype=np.int64)
@@ -133,6 +145,8 @@ def run(
         seed=settings.seed,
         evaluate=evaluate,
         settings=settings,
+        options=method.options.model_dump(mode="json"),
+        budget=budget,
         classes=stream.classes,
         task_classes=stream.task_classes,
         tasks=tuple(records),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -41,6 +41,9 @@ class Frozen(BaseModel):
     )  # fmt: skip
 
 
+Kind = TypeVar("Kind", bound=Frozen)
+
+
 class Recipe(Frozen):
     """How one network is trained: all that `training.fit` needs to know."""
 
@@ -51,7 +54,9 @@ class Recipe(Frozen):
     batch_size: int = Field(128, ge=1, le=1_000_000)
     """Samples in one optimiser step."""
     optimiser: Literal["adam", "sgd"] = "adam"
-    """`adam`, or `sgd` with Nesterov momentum 0.9."""
+    """`adam`, or `sgd` with Nesterov's momentum."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Of `sgd`; 0 is the plain gradient."""
     learning_rate: float = Field(1e-3, gt=0)
     """The highest rate of the schedule."""
     schedule: Literal["constant", "one-cycle", "exponential"] = "one-cycle"
@@ -296,8 +301,13 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 def parse(data: Mapping[str, Any]) -> Settings:
     """Settings from plain data; contradictions and unknown names become one sentence."""
+    return parse_as(Settings, data)
+
+
+def parse_as(kind: type[Kind], data: Mapping[str, Any]) -> Kind:
+    """Settings of any kind from plain data, as `parse`."""
     try:
-        return Settings.model_validate(data)
+        return kind.model_validate(data)
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(map(str, problem['loc'])) or 'settings'}: "

@@ -37,13 +37,21 @@ class Work:
 
 
 def fit(
-    network: nn.Module, loss: Callable[[Tensor], Tensor], count: int, recipe: Recipe, work: Work
+    network: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    count: int,
+    recipe: Recipe,
+    work: Work,
+    *,
+    after_step: Callable[[], None] | None = None,
 ) -> float:
     """Minimise `loss` over shuffled batches of the rows 0 to count - 1.
 
     `loss` takes the rows of one batch (an int64 tensor on the CPU) and returns a scalar; what a row means
-    is its business. The same generator state gives the same weights. Returns the mean loss of the last
-    pass and leaves the network in evaluation mode.
+    is its business. `after_step` is called when the weights have moved and their gradients are still there.
+
+    The same generator state gives the same weights. Returns the mean loss of the last pass and leaves the
+    network in evaluation mode.
     """
     steps = total_steps(recipe, count)
     optimiser = _optimiser(network, recipe)
@@ -59,6 +67,8 @@ def fit(
             value = loss(rows)
             value.backward()
             optimiser.step()
+            if after_step is not None:
+                after_step()
             total += value.detach().cpu()
             if step % schedule.stretch == 0 or step == schedule.end:
                 mean = float(total) / (step - since)
@@ -106,7 +116,10 @@ def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     fused = parameters[0].device.type in ("cpu", "cuda")
     if recipe.optimiser == "adam":
         return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=fused)
-    return torch.optim.SGD(parameters, lr=rate, momentum=0.9, nesterov=True, weight_decay=decay, fused=fused)
+    momentum = recipe.momentum
+    return torch.optim.SGD(
+        parameters, lr=rate, momentum=momentum, nesterov=momentum > 0, weight_decay=decay, fused=fused
+    )
 
 
 class _Schedule:

@@ -2,25 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from logcl.errors import BadSettings
+from pydantic import ValidationError
+
+from logcl import blobs
+from logcl.errors import BadSettings, Damaged
+from logcl.methods.cumulative import Cumulative
+from logcl.methods.er import ER
 from logcl.methods.finetune import Finetune
 from logcl.methods.joint import Joint
 from logcl.methods.logcl import LogCL
-from logcl.methods.protocol import HasLevels, Method, Problem, Replayed, Replays
+from logcl.methods.protocol import HasLevels, Method, Problem, Replayed, Replays, State
+from logcl.methods.replay_buffer import ReplayBuffer
+from logcl.settings import Frozen, parse_as
 
-__all__ = ["METHODS", "HasLevels", "Method", "Problem", "Replayed", "Replays", "create"]
+__all__ = [
+    "METHODS", "HasLevels", "Method", "Problem", "Replayed", "Replays", "State", "create", "load",
+    "options_of", "save",
+]  # fmt: skip
 
-METHODS: dict[str, Callable[[Problem], Method]] = {
-    "logcl": LogCL,
-    "finetune": Finetune,
-    "joint": Joint,
+
+@dataclass(frozen=True)
+class Entry:
+    """A method's name stands for a class, and for options that differ from the class's own."""
+
+    method: type[Method]
+    summary: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+METHODS: dict[str, Entry] = {
+    "logcl": Entry(LogCL, "the paper's method: every sample in logarithmically many generative models"),
+    "finetune": Entry(Finetune, "lower bound: each task in turn, nothing against forgetting"),
+    "joint": Entry(Joint, "upper bound: all raw data, trained on when asked"),
+    "cumulative": Entry(Cumulative, "joint training, repeated after each task"),
+    "replay-buffer": Entry(ReplayBuffer, "keeps every raw sample; the network goes on from task to task"),
+    "er": Entry(ER, "experience replay from a reservoir"),
 }
 
 
-def create(name: str, problem: Problem) -> Method:
-    """The method called `name`, before its first task."""
+class Saved(Frozen):
+    """What a saved method says of itself."""
+
+    method: str
+    options: dict[str, Any]
+    classes: tuple[str, ...]
+
+
+def options_of(name: str, changes: Mapping[str, Any] | None = None) -> Frozen:
+    """The options of the method called `name`, some of them changed; values may be strings."""
     if name not in METHODS:
         raise BadSettings(f"there is no method {name!r}; choose one of: {', '.join(METHODS)}")
-    return METHODS[name](problem)
+    kind = METHODS[name].method.Options
+    unknown = [option for option in changes or {} if option not in kind.model_fields]
+    if unknown:
+        known = ", ".join(f"{name}.{option}" for option in kind.model_fields) or "none"
+        raise BadSettings(f"there is no option {name}.{unknown[0]}; the options of {name} are: {known}")
+    return parse_as(kind, {**METHODS[name].changes, **(changes or {})})
+
+
+def create(name: str, problem: Problem, options: Mapping[str, Any] | None = None) -> Method:
+    """The method called `name`, before its first task."""
+    chosen = options_of(name, options)
+    return METHODS[name].method(problem, chosen)
+
+
+def save(name: str, method: Method, path: Path) -> None:
+    """Keep everything the method needs to go on, as one file that runs no code when it is read."""
+    about = Saved(
+        method=name, options=method.options.model_dump(mode="json"), classes=method.problem.classes
+    )  # fmt: skip
+    path.write_bytes(blobs.pack(about, method.state()))
+
+
+def load(path: Path, problem: Problem) -> Method:
+    """A method as it was saved, to go on with the same problem."""
+    name = str(path)
+    about, state = blobs.unpack(path.read_bytes(), Saved, name)
+    if about.classes != problem.classes:
+        raise BadSettings(f"{path} was saved for {len(about.classes)} other classes; load it with those")
+    method = create(about.method, problem, about.options)
+    try:
+        method.restore(state)
+    except (KeyError, RuntimeError, ValueError, ValidationError) as error:
+        raise Damaged(f"{name} does not hold what the method {about.method} keeps ({error})") from error
+    return method

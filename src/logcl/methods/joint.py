@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import nn
+from typing import Any
 
-from logcl.classifier import predict_classes, train_network
-from logcl.errors import NotTrained
-from logcl.methods.protocol import Problem
+from logcl.methods.protocol import Method, Part, Problem
+from logcl.methods.raw import RawSamples
+from logcl.methods.solver import Retrained
 from logcl.streams import Task
 
 
-class Joint:
+class Joint(Method):
     """Keeps every raw sample; trains afresh on all of them when a prediction is asked for."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.tasks: list[Task] = []
-        self.network: nn.Module | None = None
+    def __init__(self, problem: Problem, options: Any = None) -> None:
+        super().__init__(problem, options)
+        self.raw = RawSamples(problem)
+        self.solver: Retrained = Retrained(problem, self.raw.everything)
 
     def learn(self, task: Task) -> None:
         """Keep the raw samples."""
-        self.tasks.append(task)
-        self.network = None
+        self.raw.append(task)
+        self.solver.outdated()
 
-    def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Class numbers (n,)."""
-        if not self.tasks:
-            raise NotTrained("joint training has seen no task yet; learn one first")
-        if self.network is None:
-            self.network = self._train()
-        return predict_classes(self.network, x)
-
-    def nbytes(self) -> int:
-        """Raw pixels, and labels in the fewest whole bytes."""
-        label_bytes = -(-(len(self.problem.classes) - 1).bit_length() // 8)
-        return sum(task.x.nbytes + label_bytes * len(task) for task in self.tasks)
-
-    def _train(self) -> nn.Module:
-        images = torch.from_numpy(np.concatenate([task.x for task in self.tasks]))
-        labels = torch.from_numpy(np.concatenate([task.y for task in self.tasks]))
-        with self.problem.clock("train"):
-            return train_network(
-                self.problem.network,
-                lambda rows: (images[rows], labels[rows]),
-                len(labels),
-                self.problem.settings.classifier,
-                self.problem.work(len(self.tasks)),
-            )
+    def parts(self) -> tuple[Part, ...]:
+        """The raw samples and the tasks so far: the network is trained again."""
+        return self.raw, self.solver

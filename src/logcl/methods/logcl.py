@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from logcl import diagnostics
 from logcl.classifier import Classifier
 from logcl.errors import NotTrained
 from logcl.memory import Memory
-from logcl.methods.protocol import Problem, Replayed
+from logcl.methods.protocol import Method, Problem, Replayed, State
 from logcl.streams import Task
 
 
-class LogCL:
+class LogCL(Method):
     """The paper's method; everything it keeps is the file `memory.logcl` in the run's folder."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        settings = problem.settings
-        self.memory = Memory.create(problem.folder / "memory.logcl", settings)
+    def __init__(self, problem: Problem, options: Any = None) -> None:
+        super().__init__(problem, options)
+        self.memory = Memory.create(problem.folder / "memory.logcl", problem.settings)
         self.classifier: Classifier | None = None
         self.arrival = np.empty(0, dtype=np.int64)
 
@@ -43,6 +45,17 @@ class LogCL:
     def nbytes(self) -> int:
         """The memory file at rest, less the global model in it: that can be trained again."""
         return self.memory.nbytes()
+
+    def state(self) -> State:
+        """The memory file, byte by byte, and in which order its samples came."""
+        content = np.fromfile(self.memory.path, np.uint8)
+        return {"memory": torch.from_numpy(content), "arrival": torch.from_numpy(self.arrival)}
+
+    def restore(self, state: State) -> None:
+        """The inverse of `state`."""
+        self.memory.path.write_bytes(state["memory"].numpy().tobytes())
+        self.memory = Memory.open(self.memory.path)
+        self.arrival = state["arrival"].numpy().copy()
 
     def replayed(self) -> Replayed:
         """Every sample, decoded."""

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import abc
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from logcl.diagnostics import Trap
 from logcl.networks import ClassifierSpec
 from logcl.progress import Progress, Silent
-from logcl.settings import Settings
+from logcl.settings import Frozen, Settings
 from logcl.streams import Task
 from logcl.training import Work, generator_for
+
+State = dict[str, Tensor]
+"""Everything that a method needs to go on, by name."""
 
 
 class Clock:
@@ -46,13 +51,15 @@ class Problem:
     classes: tuple[str, ...]
     folder: Path
     """Where it may keep files."""
+    budget: str = "20/class"
+    """What methods with a buffer may keep: see `exemplars.capacity`."""
     progress: Progress = field(default_factory=Silent)
     clock: Clock = field(default_factory=Clock)
-    """Methods book their training under `train`, so that it can be told from prediction."""
+    """Methods book their training under `train` and `absorb`, so that it can be told from prediction."""
 
-    def work(self, *key: int) -> Work:
+    def work(self, *key: int, name: str = "classifier") -> Work:
         """A piece of training of its own, told from others by its key."""
-        return Work(generator_for(self.settings.seed, *key), self.progress, "classifier")
+        return Work(generator_for(self.settings.seed, *key), self.progress, name)
 
     @property
     def network(self) -> ClassifierSpec:
@@ -65,20 +72,65 @@ class Problem:
         )
 
 
-class Method(Protocol):
-    """A continual learner. It sees each task once, in order."""
+class Part(Protocol):
+    """Something that a method keeps from task to task."""
 
+    def state(self) -> State:
+        """Everything it consists of."""
+
+    def restore(self, state: State) -> None:
+        """The inverse of `state`; finds its own among the state of the whole method."""
+
+
+class Solves(Part, Protocol):
+    """The part that answers."""
+
+    def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """As `Method.predict`."""
+
+
+class Method(abc.ABC):
+    """A continual learner. It sees each task once, in order.
+
+    What it keeps are its parts, and nothing else: they are what is counted, saved and loaded.
+    """
+
+    Options: ClassVar[type[Frozen]] = Frozen
+    """The hyperparameters that are its own; `options` holds their values."""
+
+    solver: Solves
+
+    def __init__(self, problem: Problem, options: Any = None) -> None:
+        self.problem = problem
+        self.options = self.Options() if options is None else options
+
+    @abc.abstractmethod
     def learn(self, task: Task) -> None:
         """Take in one task; its data is gone afterwards."""
+
+    def parts(self) -> tuple[Part, ...]:
+        """Everything that is needed to go on with the next task and to predict."""
+        return (self.solver,)
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Class numbers (n,) of images (n, C, H, W), among all classes seen so far.
 
         Trains first if the method does that lazily. Before any task: `NotTrained`.
         """
+        return self.solver.predict(x)
+
+    def state(self) -> State:
+        """The state of all parts, by name."""
+        return {name: value for part in self.parts() for name, value in part.state().items()}
+
+    def restore(self, state: State) -> None:
+        """Go on where `state` was taken; only for a method that has learned nothing yet."""
+        for part in self.parts():
+            part.restore(state)
 
     def nbytes(self) -> int:
-        """Bytes of everything that is needed to go on with the next task."""
+        """Bytes of everything that is needed to go on: a method can leave nothing out without losing it."""
+        return sum(value.nbytes for value in self.state().values())
 
 
 @dataclass(frozen=True)

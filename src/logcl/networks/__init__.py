@@ -3,11 +3,12 @@
 from logcl.networks.autoencoders import AutoencoderSpec, codes_an_image, decoder, encoder
 from logcl.networks.classifiers import ClassifierSpec, classifier
 from logcl.networks.cosine import CosineDecoder, coefficient_count, coefficients
+from logcl.networks.layers import ImageClassifier
 from logcl.networks.sizes import sized, weight_count
 from logcl.networks.superposed import SuperposedDecoder, hidden_units, latent_numbers, superpose
 
 __all__ = [
-    "AutoencoderSpec", "ClassifierSpec", "CosineDecoder", "SuperposedDecoder", "classifier", "codes_an_image",
-    "coefficient_count", "coefficients", "decoder", "encoder", "hidden_units", "latent_numbers", "sized",
-    "superpose", "weight_count",
+    "AutoencoderSpec", "ClassifierSpec", "CosineDecoder", "ImageClassifier", "SuperposedDecoder",
+    "classifier", "codes_an_image", "coefficient_count", "coefficients", "decoder", "encoder",
+    "hidden_units", "latent_numbers", "sized", "superpose", "weight_count",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor, nn
 
+from logcl.networks.layers import ImageClassifier
 from logcl.networks.published import LeNet, ResNet18
 from logcl.settings import ClassifierNetwork, Frozen, ImageShape
 
@@ -18,7 +19,7 @@ class ClassifierSpec(Frozen):
     width: int = Field(ge=1, le=4096)
 
 
-def classifier(spec: ClassifierSpec) -> nn.Module:
+def classifier(spec: ClassifierSpec) -> ImageClassifier:
     """Images (n, C, H, W) in [0, 1] → one score a class, (n, classes)."""
     if spec.network == "lenet":
         return LeNet(spec.image_shape, spec.classes, spec.width)
@@ -27,7 +28,7 @@ def classifier(spec: ClassifierSpec) -> nn.Module:
     return ConvNet(spec) if spec.network == "convnet" else MLP(spec)
 
 
-class ConvNet(nn.Module):
+class ConvNet(ImageClassifier):
     """Blocks of two convolutions with a halving between them, until a side is at most 4; then a linear layer.
 
     8x8 has two blocks, 28x28 and 32x32 three. The first has `width` channels, the others four times as many:
@@ -57,13 +58,13 @@ class ConvNet(nn.Module):
         self.pool = nn.AdaptiveMaxPool2d(cells)
         self.head = nn.Linear(channels * cells * cells, spec.classes)
 
-    def forward(self, image: Tensor) -> Tensor:
-        """(n, C, H, W) → (n, classes)."""
-        scores: Tensor = self.head(self.pool(self.features(image)).flatten(1))
-        return scores
+    def embed(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) → (n, features)."""
+        features: Tensor = self.pool(self.features(image)).flatten(1)
+        return features
 
 
-class MLP(nn.Module):
+class MLP(ImageClassifier):
     """Two hidden layers, for tiny images and for the local labellers of small levels."""
 
     def __init__(self, spec: ClassifierSpec) -> None:
@@ -76,10 +77,10 @@ class MLP(nn.Module):
             nn.ReLU(),
             nn.Linear(hidden, hidden),
             nn.ReLU(),
-            nn.Linear(hidden, spec.classes),
         )
+        self.head = nn.Linear(hidden, spec.classes)
 
-    def forward(self, image: Tensor) -> Tensor:
-        """(n, C, H, W) → (n, classes)."""
-        scores: Tensor = self.layers(image)
-        return scores
+    def embed(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) → (n, hidden)."""
+        features: Tensor = self.layers(image)
+        return features

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+import abc
+
 from torch import Tensor, nn
+
+
+class ImageClassifier(nn.Module, abc.ABC):
+    """What every classifier consists of: an embedding, and one linear layer that reads the classes off it."""
+
+    head: nn.Linear
+
+    @abc.abstractmethod
+    def embed(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) in [0, 1] → (n, features)."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) in [0, 1] → (n, classes)."""
+        scores: Tensor = self.head(self.embed(image))
+        return scores
 
 
 class BatchNorm(nn.BatchNorm2d):

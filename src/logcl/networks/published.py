@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from logcl.networks.layers import BatchNorm
+from logcl.networks.layers import BatchNorm, ImageClassifier
 from logcl.settings import ImageShape
 
 
-class LeNet(nn.Module):
+class LeNet(ImageClassifier):
     """Three halvings with w, 2w, 4w channels, a hidden layer, dropout after each.
 
     The appendix gives no sizes. These are those of the `LeNet` with dropout in the public code of BinPlay's
@@ -39,13 +39,13 @@ class LeNet(nn.Module):
         )
         self.head = nn.Linear(hidden, classes)
 
-    def forward(self, image: Tensor) -> Tensor:
-        """(n, C, H, W) → (n, classes)."""
-        scores: Tensor = self.head(self.features(image))
-        return scores
+    def embed(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) → (n, hidden)."""
+        features: Tensor = self.features(image)
+        return features
 
 
-class ResNet18(nn.Module):
+class ResNet18(ImageClassifier):
     """He et al. 2016, as it is usual for small images: a 3x3 stem without pooling, four stages of two blocks.
 
     w, 2w, 4w, 8w channels. w = 64 is the standard one, 11.2 million weights at 100 classes; w = 20 is the
@@ -66,10 +66,10 @@ class ResNet18(nn.Module):
         self.stages = nn.Sequential(*blocks)
         self.head = nn.Linear(channels, classes)
 
-    def forward(self, image: Tensor) -> Tensor:
-        """(n, C, H, W) → (n, classes)."""
-        scores: Tensor = self.head(self.stages(self.stem(image)).mean(dim=(2, 3)))
-        return scores
+    def embed(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) → (n, 8w)."""
+        features: Tensor = self.stages(self.stem(image)).mean(dim=(2, 3))
+        return features
 
 
 class BasicBlock(nn.Module):
