@@ -11,13 +11,23 @@ from pydantic import ValidationError
 
 from logcl import blobs
 from logcl.errors import BadSettings, Damaged
+from logcl.methods.binplay import BinPlay
+from logcl.methods.codec_buffer import CodecBuffer
 from logcl.methods.cumulative import Cumulative
 from logcl.methods.er import ER
+from logcl.methods.ewc import EWC
 from logcl.methods.finetune import Finetune
+from logcl.methods.gdumb import GDumb
+from logcl.methods.generative_replay import GenerativeReplay
+from logcl.methods.gmed import GMED
+from logcl.methods.gss import GSS
+from logcl.methods.icarl import ICaRL
 from logcl.methods.joint import Joint
 from logcl.methods.logcl import LogCL
+from logcl.methods.mir import MIR
 from logcl.methods.protocol import HasLevels, Method, Problem, Replayed, Replays, State
 from logcl.methods.replay_buffer import ReplayBuffer
+from logcl.methods.si import SI
 from logcl.settings import Frozen, parse_as
 
 __all__ = [
@@ -41,7 +51,18 @@ METHODS: dict[str, Entry] = {
     "joint": Entry(Joint, "upper bound: all raw data, trained on when asked"),
     "cumulative": Entry(Cumulative, "joint training, repeated after each task"),
     "replay-buffer": Entry(ReplayBuffer, "keeps every raw sample; the network goes on from task to task"),
+    "codec-buffer": Entry(CodecBuffer, "every sample as a WebP, JPEG, AVIF or PNG file"),
+    "generative-replay": Entry(GenerativeReplay, "one generative model, retrained on all it regenerates"),
+    "binplay": Entry(BinPlay, "one decoder with codes from sample indices"),
+    "ewc": Entry(EWC, "elastic weight consolidation"),
+    "ewc-online": Entry(EWC, "elastic weight consolidation with one running penalty", {"online": True}),
+    "si": Entry(SI, "synaptic intelligence"),
     "er": Entry(ER, "experience replay from a reservoir"),
+    "mir": Entry(MIR, "experience replay of the samples that would suffer most"),
+    "gss": Entry(GSS, "experience replay of samples with different gradients"),
+    "gmed": Entry(GMED, "experience replay of edited samples"),
+    "icarl": Entry(ICaRL, "herded exemplars, distillation, nearest mean"),
+    "gdumb": Entry(GDumb, "a balanced buffer, trained on from scratch"),
 }
 
 

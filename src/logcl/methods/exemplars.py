@@ -26,7 +26,7 @@ def check_budget(budget: str) -> str:
     return budget
 
 
-def capacity(budget: str, problem: Problem, bytes_a_value: int = 1) -> int:
+def capacity(budget: str, problem: Problem, kept: torch.dtype = torch.uint8) -> int:
     """How many samples a budget allows, at least one: "2000", "20/class" of all classes, or bytes, "6.4MB".
 
     Bytes are divided by what a sample takes: its pixels, and its label in the fewest whole bytes.
@@ -37,7 +37,7 @@ def capacity(budget: str, problem: Problem, bytes_a_value: int = 1) -> int:
     if match["unit"] == "/class":
         number *= len(problem.classes)
     elif match["unit"]:
-        sample = bytes_a_value * math.prod(problem.settings.image_shape)
+        sample = kept.itemsize * math.prod(problem.settings.image_shape)
         number *= _UNITS[match["unit"]] / (sample + label_type(len(problem.classes)).itemsize)
     if number < 1:
         raise BadSettings(f"the budget {budget} does not even hold one sample; give more")
@@ -49,11 +49,11 @@ def _parsed(budget: str) -> re.Match[str] | None:
 
 
 class Exemplars:
-    """Up to `capacity` samples: uint8 images and class numbers."""
+    """Up to `capacity` samples: images in grey levels, 0 to 255, kept as `kind`, and class numbers."""
 
-    def __init__(self, problem: Problem, bytes_a_value: int = 1) -> None:
-        self.capacity = capacity(problem.budget, problem, bytes_a_value)
-        self.x = torch.empty((0, *problem.settings.image_shape), dtype=torch.uint8)
+    def __init__(self, problem: Problem, kind: torch.dtype = torch.uint8) -> None:
+        self.capacity = capacity(problem.budget, problem, kind)
+        self.x = torch.empty((0, *problem.settings.image_shape), dtype=kind)
         self.y = torch.empty(0, dtype=torch.int64)
         self.offered = 0
         """Samples seen so far, kept or not."""
@@ -82,7 +82,7 @@ class Exemplars:
         last = {int(place): row for row, place in enumerate(places)}
         rows = torch.tensor(list(last.values()), dtype=torch.int64)
         places = torch.tensor(list(last), dtype=torch.int64)
-        self.x[places], self.y[places] = x[rows], y[rows]
+        self.x[places], self.y[places] = x[rows].to(self.x.dtype), y[rows]
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these."""

@@ -12,7 +12,7 @@ from logcl import diagnostics
 from logcl.classifier import Classifier
 from logcl.errors import NotTrained
 from logcl.memory import Memory
-from logcl.methods.protocol import Method, Problem, Replayed, State
+from logcl.methods.protocol import BOOKKEEPING, Method, Problem, Replayed, State
 from logcl.streams import Task
 
 
@@ -49,13 +49,13 @@ class LogCL(Method):
     def state(self) -> State:
         """The memory file, byte by byte, and in which order its samples came."""
         content = np.fromfile(self.memory.path, np.uint8)
-        return {"memory": torch.from_numpy(content), "arrival": torch.from_numpy(self.arrival)}
+        return {"memory": torch.from_numpy(content), f"{BOOKKEEPING}arrival": torch.from_numpy(self.arrival)}
 
     def restore(self, state: State) -> None:
         """The inverse of `state`."""
         self.memory.path.write_bytes(state["memory"].numpy().tobytes())
         self.memory = Memory.open(self.memory.path)
-        self.arrival = state["arrival"].numpy().copy()
+        self.arrival = state[f"{BOOKKEEPING}arrival"].numpy().copy()
 
     def replayed(self) -> Replayed:
         """Every sample, decoded."""

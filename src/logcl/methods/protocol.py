@@ -26,6 +26,10 @@ State = dict[str, Tensor]
 """Everything that a method needs to go on, by name."""
 
 
+BOOKKEEPING = "bookkeeping."
+"""Names of what only an experiment needs, to compare replay with the originals: not counted as memory."""
+
+
 class Clock:
     """Seconds by phase."""
 
@@ -130,7 +134,7 @@ class Method(abc.ABC):
 
     def nbytes(self) -> int:
         """Bytes of everything that is needed to go on: a method can leave nothing out without losing it."""
-        return sum(value.nbytes for value in self.state().values())
+        return sum(value.nbytes for name, value in self.state().items() if not name.startswith(BOOKKEEPING))
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
+from logcl.encoding import to_unit
 from logcl.methods.solver import Solver, tensors
 from logcl.streams import Task
+from logcl.training import choose_device
 
 Batch = tuple[Tensor, Tensor]
 """Images and class numbers."""
@@ -40,3 +43,20 @@ def rehearse(
         return value
 
     solver.train(len(labels), loss)
+
+
+def weights_ahead(network: nn.Module, x: Tensor, y: Tensor, rate: float) -> dict[str, Tensor]:
+    """Where one plain gradient step on a batch would take the weights: θ - rate ∇l(x, y; θ)."""
+    weights = dict(network.named_parameters())
+    gradients = torch.autograd.grad(losses(network, x, y).mean(), list(weights.values()))
+    return {
+        name: (value - rate * gradient).detach()
+        for (name, value), gradient in zip(weights.items(), gradients, strict=True)
+    }
+
+
+def losses(network: nn.Module, x: Tensor, y: Tensor, weights: dict[str, Tensor] | None = None) -> Tensor:
+    """The cross-entropy of each sample, not augmented, with the network's own weights or with others."""
+    images, labels = to_unit(x.to(choose_device())), y.to(choose_device())
+    scores = network(images) if weights is None else functional_call(network, weights, (images,))
+    return nn.functional.cross_entropy(scores, labels, reduction="none")

@@ -134,6 +134,11 @@ def tensors(task: Task) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(np.array(task.x)), torch.from_numpy(np.array(task.y))
 
 
+def flat_weights(network: nn.Module) -> Tensor:
+    """All weights in one row, through which gradients flow."""
+    return torch.cat([value.reshape(-1) for value in network.parameters()])
+
+
 def label_type(classes: int) -> torch.dtype:
     """The smallest integers that count so many classes."""
     return torch.uint8 if classes <= 256 else torch.int16 if classes <= 32_768 else torch.int32

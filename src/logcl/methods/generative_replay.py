@@ -1,0 +1,12 @@
+"""Naive generative replay, the paper's baseline: a single model is retrained on everything it regenerates."""
+
+from __future__ import annotations
+
+from logcl.methods.single_model import SingleModel
+
+
+class GenerativeReplay(SingleModel):
+    """LogCL without its levels: the same decoder, codes and labels, but each task re-encodes all samples.
+
+    After T tasks the first samples have been re-encoded T - 1 times, where LogCL's bound is log2(n / L).
+    """

@@ -1,0 +1,108 @@
+"""iCaRL (Rebuffi et al. 2017): herded exemplars, distillation, and the nearest mean of exemplars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from logcl.encoding import to_unit
+from logcl.errors import NotTrained
+from logcl.methods.exemplars import Exemplars
+from logcl.methods.protocol import Method, Part, Problem
+from logcl.methods.solver import Solver, tensors
+from logcl.samples import rows_at_once
+from logcl.streams import Task
+from logcl.training import choose_device
+
+
+class ICaRL(Method):
+    """The network learns an embedding; classes are told by the mean embedding of their exemplars."""
+
+    def __init__(self, problem: Problem, options: Any = None) -> None:
+        super().__init__(problem, options)
+        self.solver: Solver = Solver(problem)
+        self.buffer = Exemplars(problem)
+
+    def learn(self, task: Task) -> None:
+        """Update the representation (algorithm 3), then reduce and construct exemplars (5 and 4)."""
+        x, y = tensors(task)
+        old = self.solver.seen.clone()
+        self._update_representation(torch.cat([x, self.buffer.x]), torch.cat([y, self.buffer.y]), old)
+        self._choose_exemplars(x, y)
+
+    def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The class with the nearest mean of exemplars (algorithm 1)."""
+        if not len(self.buffer):
+            raise NotTrained("iCaRL has seen no task yet; learn one first")
+        embedded = self._embed(self.buffer.x)
+        classes = self.buffer.y.unique()
+        means = torch.stack([embedded[self.buffer.y == number].mean(dim=0) for number in classes])
+        distances = torch.cdist(
+            self._embed(torch.from_numpy(np.array(x))), nn.functional.normalize(means, dim=1)
+        )
+        return np.asarray(classes[distances.argmin(dim=1)].numpy(), dtype=np.int64)
+
+    def parts(self) -> tuple[Part, ...]:
+        """The network and the exemplars."""
+        return self.solver, self.buffer
+
+    def _update_representation(self, x: Tensor, y: Tensor, old: Tensor) -> None:
+        """Each class is a question of its own, answered by the label if new, by the old network if old."""
+        targets = nn.functional.one_hot(y, len(old)).float()
+        if old.any():
+            answers = torch.cat([self._scores(block) for block in x.split(rows_at_once(x.shape[1:]))])
+            targets[:, old] = answers.sigmoid()[:, old]
+        self.solver.see(y)
+
+        def loss(rows: Tensor) -> Tensor:
+            scores = self.solver.scores(x[rows])
+            return nn.functional.binary_cross_entropy_with_logits(scores, targets[rows].to(scores.device))
+
+        self.solver.train(len(y), loss)
+
+    def _choose_exemplars(self, x: Tensor, y: Tensor) -> None:
+        """capacity / classes of each, in the order chosen: if there must be fewer, the first are the best."""
+        pool_x, pool_y = torch.cat([self.buffer.x, x]), torch.cat([self.buffer.y, y])
+        # A class that comes back is herded again, from what is kept of it and what is new.
+        herded = y.unique()
+        share = max(self.buffer.capacity // int(self.solver.seen.sum()), 1)
+        chosen = []
+        for number in pool_y.unique():
+            rows = (pool_y == number).nonzero()[:, 0]
+            if (herded == number).any():
+                rows = rows[herd(self._embed(pool_x[rows]), share)]
+            chosen.append(rows[:share])
+        rows = torch.cat(chosen)[: self.buffer.capacity]
+        self.buffer.x, self.buffer.y = pool_x[rows], pool_y[rows]
+
+    @torch.no_grad()
+    def _scores(self, pixels: Tensor) -> Tensor:
+        scores: Tensor = self.solver.network(to_unit(pixels.to(choose_device()))).cpu()
+        return scores
+
+    @torch.no_grad()
+    def _embed(self, pixels: Tensor) -> Tensor:
+        """Embeddings of length 1, on the CPU."""
+        blocks = pixels.split(rows_at_once(pixels.shape[1:]))
+        network = self.solver.network
+        parts = [network.embed(to_unit(block.to(choose_device()))).cpu() for block in blocks]
+        return nn.functional.normalize(torch.cat(parts), dim=1)
+
+
+def herd(embedded: Tensor, count: int) -> Tensor:
+    """Rows in the order in which their running mean stays nearest to the mean of all (algorithm 4)."""
+    mean = embedded.mean(dim=0)
+    total = torch.zeros_like(mean)
+    left = torch.ones(len(embedded), dtype=torch.bool)
+    chosen: list[int] = []
+    for number in range(1, min(count, len(embedded)) + 1):
+        distance = (mean - (total + embedded) / number).square().sum(dim=1)
+        row = int(distance.masked_fill(~left, torch.inf).argmin())
+        left[row] = False
+        total += embedded[row]
+        chosen.append(row)
+    return torch.tensor(chosen)
