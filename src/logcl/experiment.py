@@ -22,11 +22,12 @@ from pydantic import Field
 from logcl import allocation, methods
 from logcl.diagnostics import Trap
 from logcl.errors import BadInput, CannotWrite
+from logcl.files import write_atomically
 from logcl.methods import HasLevels, Problem, Replays
 from logcl.methods.protocol import Clock
 from logcl.progress import Progress, Silent
 from logcl.samples import squared_errors
-from logcl.settings import Frozen, Settings
+from logcl.settings import USUAL_BUDGET, Frozen, Settings
 from logcl.streams import Stream
 
 Evaluate = Literal["every", "final"]
@@ -99,7 +100,7 @@ def run(
     settings: Settings,
     folder: Path,
     *,
-    budget: str = "20/class",
+    budget: str = USUAL_BUDGET,
     options: Mapping[str, Any] | None = None,
     evaluate: Evaluate = "every",
     progress: Progress | None = None,
@@ -165,18 +166,6 @@ def run(
     )
     write_atomically(folder / "result.json", result.model_dump_json(indent=2).encode())
     return result
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The whole file or no change."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        partial.write_bytes(content)
-        partial.replace(path)
-    except OSError as error:
-        raise CannotWrite(f"{path} cannot be written ({error.strerror})") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _accuracy_by_task(stream: Stream, predicted: NDArray[np.int64]) -> tuple[float | None, ...]:

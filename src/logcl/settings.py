@@ -18,12 +18,18 @@ from logcl.errors import BadSettings
 ImageShape = tuple[int, int, int]
 """Channels, height, width."""
 
-PresetName = Literal["fast", "paper-cpu", "paper"]
+PresetName = Literal["fast", "paper-cpu", "paper", "online", "offline"]
 PRESETS: dict[PresetName, str] = {
     "fast": "codes and labels are stored at their entropy: most accuracy for a byte and a second (default)",
     "paper-cpu": "the published method, codes computed from the index, with networks small enough for a CPU",
     "paper": "the published method with its networks and hyperparameters, by data set; for an accelerator",
+    "online": "compares methods as Mai et al. 2022 do: one pass, batches of 10, reduced ResNet18, 10,000 samples",
+    "offline": "compares methods as Rebuffi et al. 2017 do: 70 passes a task, 2,000 exemplars in all",
 }
+BUDGETS: dict[str, str] = {"online": "10000", "offline": "2000"}
+"""What methods with a buffer may keep, where a preset says so."""
+USUAL_BUDGET = "20/class"
+"""Where none does: 2,000 samples of CIFAR-100, the field's standard, and as much a class for others."""
 
 AutoencoderNetwork = Literal["mlp", "conv", "cosine", "binplay", "superposed"]
 MOST_ADDRESS_BITS = 20
@@ -200,7 +206,9 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
             epochs=8, min_steps=60, learning_rate=2e-3, weight_decay=0.05, width=64, noise=0,
             mirror=True, shift=2, label_smoothing=0.1,
         )  # fmt: skip
-    if name == "fast":
+    if name in ("online", "offline"):
+        classifier = _compared(name, channels)
+    if name in ("fast", "online", "offline"):
         generator = _fast_generator(image_shape, values)
     elif name == "paper-cpu":
         generator = GeneratorSettings(
@@ -235,6 +243,19 @@ def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
             min_steps=800 if values <= 256 else 2400, learning_rate=1e-2, patience=8,
         )  # fmt: skip
     return GeneratorSettings(network="cosine", psnr=30, width=1)
+
+
+def _compared(name: str, channels: int) -> ClassifierSettings:
+    """The classifier of comparisons in the literature: a ResNet18 with 20 instead of 64 channels."""
+    if name == "online":
+        return ClassifierSettings(
+            network="resnet18", width=20, epochs=1, batch_size=10, optimiser="sgd", momentum=0,
+            schedule="constant", learning_rate=0.1, noise=0,
+        )  # fmt: skip
+    return ClassifierSettings(
+        network="resnet18", width=20, epochs=70, batch_size=128, optimiser="sgd", learning_rate=0.1,
+        weight_decay=5e-4, noise=0, mirror=channels == 3, shift=4 if channels == 3 else 2,
+    )  # fmt: skip
 
 
 def _published(column: appendix.Column, channels: int) -> tuple[GeneratorSettings, ClassifierSettings]:

@@ -16,7 +16,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from logcl.cli import data, learning, looking, presets, run
+from logcl.cli import data, learning, looking, methods, presets, run
 from logcl.cli.console import err
 from logcl.errors import CannotWrite, LogCLError, PassedOver
 from logcl.storage import FORMAT
@@ -41,6 +41,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(presets.app, name="presets", help="Show the presets and what they stand for.")
+app.add_typer(methods.app, name="methods", help="Show the methods and their options.")
 app.add_typer(data.app, name="data", help="List, fetch and check the named data sets.")
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from logcl import experiment
+from logcl import experiment, methods
 from logcl.cli.console import (
     BitsOption,
     BytesOption,
@@ -27,7 +27,8 @@ from logcl.diagnostics import Trap
 from logcl.errors import BadSettings, CannotWrite
 from logcl.experiment import Evaluate, Result
 from logcl.methods import METHODS
-from logcl.settings import override
+from logcl.methods.exemplars import check_budget
+from logcl.settings import BUDGETS, PRESETS, USUAL_BUDGET, override
 from logcl.settings import preset as preset_settings
 from logcl.streams import CATALOG, Stream, open_stream
 
@@ -38,9 +39,13 @@ def run(
     ] = "digits",
     tasks: Annotated[int | None, typer.Option(help="Cut the stream into so many tasks.")] = None,
     method: Annotated[
-        str, typer.Option(help=f"One or several, separated by commas: {', '.join(METHODS)}.")
+        str, typer.Option(help=f"One or several, separated by commas, or all: {', '.join(METHODS)}.")
     ] = "logcl",
-    preset: Annotated[str, typer.Option(help="fast, paper-cpu or paper.")] = "fast",
+    preset: Annotated[str, typer.Option(help=f"{', '.join(PRESETS)}.")] = "fast",
+    budget: Annotated[
+        str | None,
+        typer.Option(help="What methods with a buffer may keep: 2000 (samples), 20/class, or 6.4MB."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides splits, weights and order.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Repeat with so many seeds, from --seed on.")] = 1,
     evaluate: Annotated[
@@ -56,13 +61,17 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds."""
-    names = list(dict.fromkeys(name.strip() for name in method.split(",")))
+    named = [name.strip() for name in method.split(",")]
+    names = list(METHODS) if named == ["all"] else list(dict.fromkeys(named))
     unknown = [name for name in names if name not in METHODS]
     if unknown:
         raise BadSettings(f"there is no method {unknown[0]!r}; choose from: {', '.join(METHODS)}")
     cells = [(name, number) for number in range(seed, seed + seeds) for name in names]
-    if "seed" in (asked := parse_changes(changes, bits, bytes_per_sample, psnr)):
+    asked = parse_changes(changes, bits, bytes_per_sample, psnr)
+    if "seed" in asked:
         raise BadSettings("--set seed would differ from --seed; use --seed")
+    options = {name: _options(name, asked) for name in names}
+    budget = check_budget(budget or BUDGETS.get(preset, USUAL_BUDGET))
     folder = out_dir or Path("runs") / f"{Path(source).resolve().stem}-{preset}"
     if Path(source).is_dir() and Path(source).resolve() in folder.resolve().parents:
         raise BadSettings(
@@ -86,7 +95,10 @@ def run(
             place = folders[name, number]
             _clear(place)
             try:
-                result = experiment.run(stream, name, settings, place, evaluate=evaluate, progress=progress)
+                result = experiment.run(
+                    stream, name, settings, place,
+                    budget=budget, options=options[name], evaluate=evaluate, progress=progress,
+                )  # fmt: skip
             except BaseException:
                 _clear(place)  # half a run is no run
                 raise
@@ -100,6 +112,14 @@ def run(
         return
     assert stream is not None
     _show(stream, results, folders)
+
+
+def _options(method: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Take what belongs to the method, e.g. ewc.importance, out of what was asked for."""
+    mine = [name for name in asked if name.startswith(f"{method}.")]
+    options = {name.removeprefix(f"{method}."): asked.pop(name) for name in mine}
+    methods.options_of(method, options)
+    return options
 
 
 def _earlier(folder: Path) -> list[Path]:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from logcl import blobs
 from logcl.errors import BadSettings, Damaged
+from logcl.files import write_atomically
 from logcl.methods.binplay import BinPlay
 from logcl.methods.codec_buffer import CodecBuffer
 from logcl.methods.cumulative import Cumulative
@@ -97,7 +98,7 @@ def save(name: str, method: Method, path: Path) -> None:
     about = Saved(
         method=name, options=method.options.model_dump(mode="json"), classes=method.problem.classes
     )  # fmt: skip
-    path.write_bytes(blobs.pack(about, method.state()))
+    write_atomically(path, blobs.pack(about, method.state()))
 
 
 def load(path: Path, problem: Problem) -> Method:

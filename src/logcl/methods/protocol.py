@@ -18,7 +18,7 @@ from torch import Tensor
 from logcl.diagnostics import Trap
 from logcl.networks import ClassifierSpec
 from logcl.progress import Progress, Silent
-from logcl.settings import Frozen, Settings
+from logcl.settings import USUAL_BUDGET, Frozen, Settings
 from logcl.streams import Task
 from logcl.training import Work, generator_for
 
@@ -55,7 +55,7 @@ class Problem:
     classes: tuple[str, ...]
     folder: Path
     """Where it may keep files."""
-    budget: str = "20/class"
+    budget: str = USUAL_BUDGET
     """What methods with a buffer may keep: see `exemplars.capacity`."""
     progress: Progress = field(default_factory=Silent)
     clock: Clock = field(default_factory=Clock)

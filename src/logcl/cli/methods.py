@@ -1,0 +1,44 @@
+"""`logcl methods`: which methods there are, and the hyperparameters of each."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from logcl.cli.console import JsonOption, out, print_json
+from logcl.methods import METHODS, options_of
+from logcl.settings import described
+
+app = typer.Typer(help="Methods: list them, show the options of one.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_methods(as_json: JsonOption = False) -> None:
+    """Show the methods that `logcl run --method` knows."""
+    if as_json:
+        print_json([{"name": name, "summary": entry.summary} for name, entry in METHODS.items()])
+        return
+    for name, entry in METHODS.items():
+        out.print(f"{name:<18} {entry.summary}")
+    out.print("\nlogcl methods show NAME lists the options of one; docs/methods.md has their papers.")
+
+
+@app.command("show")
+def show_method(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="One of `logcl methods list`.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show every option of a method: its name, its value, what it means."""
+    rows = [(f"{name}.{option}", value, meaning) for option, value, meaning in described(options_of(name))]
+    if as_json:
+        options = [{"name": option, "value": value, "meaning": meaning} for option, value, meaning in rows]
+        print_json({"method": name, "summary": METHODS[name].summary, "options": options})
+        return
+    out.print(f"{name}: {METHODS[name].summary}")
+    for option, value, meaning in rows:
+        out.print(f"  {option} = {value}\n      {meaning}")
+    if rows:
+        out.print(f"\nTo change one: logcl run digits --method {name} --set {rows[0][0]}=VALUE")
+    else:
+        out.print("  It has no options of its own.")
