@@ -33,12 +33,14 @@ def trained(
     settings: GeneratorSettings,
     work: Work,
     start: nn.Module | None,
+    distortion: Callable[[Tensor, Tensor], Tensor] = nn.functional.mse_loss,
 ) -> Encoding:
     """Encoder and decoder trained together for the least error at the rate asked for; x (n, C, H, W).
 
     loss = squared error + exchange · bits, where the bits come from a logistic distribution that is learned
     for each symbol, and rounding is uniform noise for the bits, the rounded value itself for the decoder.
     `exchange` drifts until the target is met. `start` is a decoder to begin with instead of random weights.
+    `distortion` of (decoded, image), both in [0, 1], takes the place of the squared error in the loss.
     """
     device = choose_device()
     with seeded(work.generator):
@@ -59,7 +61,7 @@ def trained(
         position = prior.gain() * encoder(image)
         bits = prior.bits(position + torch.rand_like(position) - 0.5)
         rounded = position + (position.round() - position).detach()
-        error = nn.functional.mse_loss(decoder(rounded / FINENESS), image)
+        error = distortion(decoder(rounded / FINENESS), image)
         # Less a constant, so that the loss of a code on target is its error, whatever the exchange is.
         total: Tensor = error + exchange * (bits - wanted)
         excess = _excess(settings, float(bits.detach()) / 8, float(error.detach()))

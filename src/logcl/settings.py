@@ -23,8 +23,8 @@ PRESETS: dict[PresetName, str] = {
     "fast": "codes and labels are stored at their entropy: most accuracy for a byte and a second (default)",
     "paper-cpu": "the published method, codes computed from the index, with networks small enough for a CPU",
     "paper": "the published method with its networks and hyperparameters, by data set; for an accelerator",
-    "online": "compares methods as Mai et al. 2022 do: one pass, batches of 10, reduced ResNet18, 10,000 samples",
-    "offline": "compares methods as Rebuffi et al. 2017 do: 70 passes a task, 2,000 exemplars in all",
+    "online": "compares as Mai et al. 2022 do: one pass, batches of 10, reduced ResNet18, 10,000 held",
+    "offline": "compares as Rebuffi et al. 2017 do: 70 passes a task, 2,000 exemplars in all",
 }
 BUDGETS: dict[str, str] = {"online": "10000", "offline": "2000"}
 """What methods with a buffer may keep, where a preset says so."""
