@@ -83,9 +83,10 @@ def main() -> None:
             print(seed, way.name, found[place][-1], file=sys.stderr, flush=True)
         joint.append(on_raw(tasks, stream, settings))
     print("# Labels by distortion: what helps\n")
+    command = " ".join(["python benchmarks/trap.py", *sys.argv[1:]])
     print(
-        f"Made by `python benchmarks/trap.py {' '.join(sys.argv[1:])}`. {arguments.samples:,} images of MNIST in "
-        f"five tasks, `fast`, {arguments.epochs} passes of the\nclassifier, means over {arguments.seeds} seeds. "
+        f"Made by `{command}`. {arguments.samples:,} images of MNIST in five tasks, `fast`,\n"
+        f"{arguments.epochs} passes of the classifier, means over {arguments.seeds} seeds. "
         f"The same classifier on the raw images, noise 0.15: {100 * np.mean(joint):.2f} %.\n"
     )
     print(

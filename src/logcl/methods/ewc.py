@@ -22,8 +22,9 @@ _GRADIENTS = 2**26  # how many single gradients are held at once
 class EWCOptions(Frozen):
     """Hyperparameters of EWC."""
 
-    importance: float = Field(1000.0, ge=0)
-    """λ: how much staying near the old weights counts against the new task."""
+    importance: float = Field(1e6, ge=0)
+    """λ: how much staying near the old weights counts against the new task. Large, because the Fisher
+    information of a network that is sure of its answers is tiny; van de Ven et al. 2022 tried up to 1e9."""
     fisher_samples: int = Field(1000, ge=1)
     """Samples of a task that the diagonal of the Fisher information is estimated from."""
     online: bool = False
