@@ -1,7 +1,12 @@
 """What the tests share: small real images, settings that train in a blink, the command line in-process."""
 
+import os
 import sys
 from dataclasses import dataclass
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # One worker a core: more threads would only wait for each other, here and in the processes of the tests.
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 import pytest

@@ -66,7 +66,9 @@ class Learned:
     saved: Path
 
 
-@pytest.fixture(scope="class", params=METHODS)
+@pytest.fixture(
+    scope="class", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in METHODS]
+)
 def learned(request, tmp_path_factory, digits) -> Learned:
     name = request.param
     folder = tmp_path_factory.mktemp(name)
