@@ -176,14 +176,14 @@ def test_the_step_is_kept_only_while_it_comes_near_the_bytes_asked_for():
     assert bytes_a_sample(other, noise) == pytest.approx(60, rel=0.15)
 
 
-@pytest.mark.parametrize("target", [{"psnr": 30}, {"psnr": 45}, {"bytes_per_sample": 2500}])
+@pytest.mark.parametrize("target", [{"psnr": 30}, {"psnr": 40}, {"bytes_per_sample": 2500}])
 def test_bright_and_dark_images_stay_so_however_fine_the_steps(target):
     """The largest symbol times the step must reach an image all white: grain asks for fine steps."""
     rng = np.random.default_rng(0)
     shades = np.resize([0.0, 0.03, 0.5, 0.97, 1.0], (20, 1, 1, 1))
     x = np.rint(255 * np.clip(shades + rng.normal(0, 0.02, (20, 3, 32, 32)), 0, 1)).astype(np.uint8)
     result = code(x, cosines((3, 32, 32), **target))
-    assert psnr(x, decoded(result, x)) > min(target.get("psnr", 40), 41) - 0.7
+    assert psnr(x, decoded(result, x)) > target.get("psnr", 40) - 0.7
 
 
 def test_the_unit_survives_half_precision():

@@ -60,7 +60,7 @@ CONTRADICTIONS = {
     "an index for planes": ({"generator.network": "conv", "generator.codes": "index"}, "needs network = mlp"),
     "no bytes": ({"generator.bytes_per_sample": 0}, "greater than 0"),
     "bytes that are no number": ({"generator.bytes_per_sample": "nan"}, "finite number"),
-    "too good": ({"generator.psnr": 60}, "less than or equal to 45"),
+    "too good": ({"generator.psnr": 60}, "less than or equal to 40"),
     "bits in words": ({"bits": "many"}, "bits is 'many'; give a number"),
     "bits of nothing": ({"bits": None}, "bits is None; give a number"),
     "no bits": ({"bits": 0}, "greater than 0"),

@@ -166,10 +166,11 @@ def decoder_spec(settings: Settings) -> networks.AutoencoderSpec:
     if options.codes == "quantised" and options.bytes_per_sample is not None:
         # With less than some bits for each, all symbols are rounded to zero before any is given up.
         length = min(length, math.ceil(3 * options.bytes_per_sample))
+    width = options.width
     if options.network == "cosine":
-        length = networks.coefficient_count(settings.image_shape)
+        length, width = networks.coefficient_count(settings.image_shape), 1
     return networks.AutoencoderSpec(
-        network=options.network, image_shape=settings.image_shape, length=length, width=options.width
+        network=options.network, image_shape=settings.image_shape, length=length, width=width
     )
 
 

@@ -84,7 +84,7 @@ class GeneratorSettings(Recipe):
     `superposed`: rows of a table that several samples share."""
     width: int = Field(256, ge=1, le=65_536)
     """Hidden units (`mlp`), numbers in a row (`superposed`) or channels of the largest level; smaller levels
-    get fewer."""
+    get fewer. `cosine` has none."""
     weights: Precision = "int8"
     """How a decoder's weights are kept: a byte each and a scale a row, or in half precision."""
     codes: Codes = "quantised"
@@ -92,7 +92,7 @@ class GeneratorSettings(Recipe):
     index, nothing is kept."""
     bytes_per_sample: float | None = Field(None, gt=0)
     """Quantised codes: bytes of a sample's code, on average. Either this or `psnr` is set."""
-    psnr: float | None = Field(None, gt=0, le=45)
+    psnr: float | None = Field(None, gt=0, le=40)
     """Quantised codes: quality of one encoding in dB, 10 · log10(1 / mean squared error)."""
     symbols: int = Field(64, ge=1, le=65_536)
     """Quantised codes of `mlp` and `conv`: integers in a code, at most three a byte asked for; those not
@@ -242,7 +242,7 @@ def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
             width=max(64, values // 2), epochs=20,
             min_steps=800 if values <= 256 else 2400, learning_rate=1e-2, patience=8,
         )  # fmt: skip
-    return GeneratorSettings(network="cosine", psnr=30, width=1)
+    return GeneratorSettings(network="cosine", psnr=30, width=48)
 
 
 def _compared(name: str, channels: int) -> ClassifierSettings:
