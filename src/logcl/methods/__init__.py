@@ -12,12 +12,14 @@ from pydantic import ValidationError
 from logcl import blobs
 from logcl.errors import BadSettings, Damaged
 from logcl.methods.cumulative import Cumulative
+from logcl.methods.curl import CURL
 from logcl.methods.er import ER
 from logcl.methods.finetune import Finetune
 from logcl.methods.joint import Joint
 from logcl.methods.logcl import LogCL
 from logcl.methods.protocol import HasLevels, Method, Problem, Replayed, Replays, State
 from logcl.methods.replay_buffer import ReplayBuffer
+from logcl.methods.vcl import VCL
 from logcl.settings import Frozen, parse_as
 
 __all__ = [
@@ -42,6 +44,8 @@ METHODS: dict[str, Entry] = {
     "cumulative": Entry(Cumulative, "joint training, repeated after each task"),
     "replay-buffer": Entry(ReplayBuffer, "keeps every raw sample; the network goes on from task to task"),
     "er": Entry(ER, "experience replay from a reservoir"),
+    "vcl": Entry(VCL, "a posterior over weights is the next task's prior; a coreset refines the answer"),
+    "curl": Entry(CURL, "a mixture VAE that grows, and replays itself; a component's labels answer"),
 }
 
 
