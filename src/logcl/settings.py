@@ -303,21 +303,31 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     for one, other in (("psnr", "bytes_per_sample"), ("bytes_per_sample", "psnr")):
         if f"generator.{one}" in changes or kind != "quantised":
             data["generator"][other] = None
-    for name, value in changes.items():
-        if name in ("preset", "image_shape"):
+    for name in ("preset", "image_shape"):
+        if name in changes:
             raise BadSettings(f"{name} cannot be changed like a setting; it has an argument of its own")
-        *path, last = name.split(".")
-        group = data
-        for part in path:
-            group = group.get(part, {})
-            if not isinstance(group, dict):
-                break
-        if not isinstance(group, dict) or last not in group or isinstance(group[last], dict):
-            raise BadSettings(
-                f"there is no setting {name!r}; the settings are: {', '.join(_names(settings))}"
-            )
-        group[last] = value
+    data, wrong = changed(data, changes)
+    if wrong is not None:
+        raise BadSettings(f"there is no setting {wrong!r}; the settings are: {', '.join(_names(settings))}")
     return parse(data)
+
+
+def changed(
+    settings: Frozen | dict[str, Any], changes: Mapping[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """Plain data of settings with dotted names changed, and the first name that there is not."""
+    data = settings.model_dump() if isinstance(settings, Frozen) else settings
+    for name, value in changes.items():
+        *path, last = name.split(".")
+        group: Any = data
+        for part in path:
+            group = group.get(part) if isinstance(group, dict) else None
+        if not isinstance(group, dict) or last not in group:
+            return data, name
+        if isinstance(group[last], dict) and not isinstance(value, dict):
+            return data, name
+        group[last] = value
+    return data, None
 
 
 def parse(data: Mapping[str, Any]) -> Settings:

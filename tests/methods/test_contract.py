@@ -29,7 +29,11 @@ QUICK = {
     "classifier.min_steps": 60,
     "classifier.epochs": 3,
 }
-OPTIONS: dict[str, dict[str, object]] = {}
+_FEW_STEPS = {"training.epochs": 5, "training.min_steps": 200, "training.learning_rate": 3e-3}
+OPTIONS: dict[str, dict[str, object]] = {
+    "vcl": {**_FEW_STEPS, "refining.min_steps": 200, "refining.learning_rate": 3e-3},
+    "curl": _FEW_STEPS,
+}
 """Options with which a method is quick enough for a test."""
 PRESETS = {"binplay": "paper-cpu"}
 """Presets whose generator a method takes as it is, so that it can be made quick."""
@@ -127,7 +131,9 @@ class TestEveryMethod:
             methods.load(tmp_path / "short", problem(tmp_path / "g", learned.name))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in METHODS]
+)
 class TestFirstTasks:
     def test_survives_one_sample_and_one_class(self, name, tmp_path, digits):
         method = make(name, tmp_path, **{"classifier.min_steps": 5, "generator.min_steps": 20})

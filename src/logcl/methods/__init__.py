@@ -15,6 +15,7 @@ from logcl.files import write_atomically
 from logcl.methods.binplay import BinPlay
 from logcl.methods.codec_buffer import CodecBuffer
 from logcl.methods.cumulative import Cumulative
+from logcl.methods.curl import CURL
 from logcl.methods.er import ER
 from logcl.methods.ewc import EWC
 from logcl.methods.finetune import Finetune
@@ -29,7 +30,8 @@ from logcl.methods.mir import MIR
 from logcl.methods.protocol import HasLevels, Method, Problem, Replayed, Replays, State
 from logcl.methods.replay_buffer import ReplayBuffer
 from logcl.methods.si import SI
-from logcl.settings import Frozen, parse_as
+from logcl.methods.vcl import VCL
+from logcl.settings import Frozen, changed, described, parse_as
 
 __all__ = [
     "METHODS", "HasLevels", "Method", "Problem", "Replayed", "Replays", "State", "create", "load",
@@ -64,6 +66,8 @@ METHODS: dict[str, Entry] = {
     "gmed": Entry(GMED, "experience replay of edited samples"),
     "icarl": Entry(ICaRL, "herded exemplars, distillation, nearest mean"),
     "gdumb": Entry(GDumb, "a balanced buffer, trained on from scratch"),
+    "vcl": Entry(VCL, "a posterior over weights is the next task's prior; a coreset refines the answer"),
+    "curl": Entry(CURL, "a mixture VAE that grows, and replays itself; a component's labels answer"),
 }
 
 
@@ -76,15 +80,16 @@ class Saved(Frozen):
 
 
 def options_of(name: str, changes: Mapping[str, Any] | None = None) -> Frozen:
-    """The options of the method called `name`, some of them changed; values may be strings."""
+    """The options of the method called `name`, some of them changed; values may be strings, names dotted."""
     if name not in METHODS:
         raise BadSettings(f"there is no method {name!r}; choose one of: {', '.join(METHODS)}")
-    kind = METHODS[name].method.Options
-    unknown = [option for option in changes or {} if option not in kind.model_fields]
-    if unknown:
-        known = ", ".join(f"{name}.{option}" for option in kind.model_fields) or "none"
-        raise BadSettings(f"there is no option {name}.{unknown[0]}; the options of {name} are: {known}")
-    return parse_as(kind, {**METHODS[name].changes, **(changes or {})})
+    entry = METHODS[name]
+    usual = parse_as(entry.method.Options, entry.changes)
+    data, wrong = changed(usual, changes or {})
+    if wrong is not None:
+        known = ", ".join(f"{name}.{option}" for option, _, _ in described(usual)) or "none"
+        raise BadSettings(f"there is no option {name}.{wrong}; the options of {name} are: {known}")
+    return parse_as(entry.method.Options, data)
 
 
 def create(name: str, problem: Problem, options: Mapping[str, Any] | None = None) -> Method:
