@@ -11,6 +11,9 @@ from logcl.streams import Task
 
 NAMES = tuple(map(str, range(10)))
 FORGETS = {"finetune"}
+QUICK = {"generator": {"min_steps": 300, "learning_rate": 3e-3}}
+OPTIONS = {"dgr-vae": QUICK, "hypercl": QUICK}
+"""Only to save time: generators that are rivals' own do not follow the settings below."""
 
 
 def tasks(digits, *groups: tuple[int, ...], limit: int = 160) -> list[Task]:
@@ -31,7 +34,7 @@ def make(name: str, folder, seed: int = 0) -> Method:
             "unit": 64,
         },
     )
-    return methods.create(name, Problem(settings, NAMES, folder))
+    return methods.create(name, Problem(settings, NAMES, folder), OPTIONS.get(name))
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -12,8 +12,10 @@ from pydantic import ValidationError
 from logcl import blobs
 from logcl.errors import BadSettings, Damaged
 from logcl.methods.cumulative import Cumulative
+from logcl.methods.dgr_vae import DGRVAE
 from logcl.methods.er import ER
 from logcl.methods.finetune import Finetune
+from logcl.methods.hypercl import HyperCL
 from logcl.methods.joint import Joint
 from logcl.methods.logcl import LogCL
 from logcl.methods.protocol import HasLevels, Method, Problem, Replayed, Replays, State
@@ -42,6 +44,8 @@ METHODS: dict[str, Entry] = {
     "cumulative": Entry(Cumulative, "joint training, repeated after each task"),
     "replay-buffer": Entry(ReplayBuffer, "keeps every raw sample; the network goes on from task to task"),
     "er": Entry(ER, "experience replay from a reservoir"),
+    "dgr-vae": Entry(DGRVAE, "deep generative replay from a VAE that goes on from task to task"),
+    "hypercl": Entry(HyperCL, "generative replay from decoders that a hypernetwork writes, one a task"),
 }
 
 
