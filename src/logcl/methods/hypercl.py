@@ -43,14 +43,15 @@ class HyperOptions(Frozen):
     """Length of a task's embedding, and of a chunk's."""
     hidden: tuple[int, ...] = (32, 32)
     """Units of the hypernetwork's hidden layers. The authors' 10 with 8 chunks (50,000 weights each) make a
-    network as large, whose last layer leaves the chunks less freedom: on digits old decoders moved twice as
-    far."""
+    network as large, whose last layer leaves the chunks less freedom: on digits what old decoders show
+    changed half as much again."""
     chunks: int = Field(32, ge=1, le=65_536)
     """Into how many chunks the decoder's weights are cut. With as many as the last hidden layer has units, Θ
     is about as large as one decoder, whatever the size of the images."""
     beta: float = Field(0.05, ge=0)
     """β: weight of the regulariser, beside a loss in nats a value. The authors' value for the decoders of
-    HNET+TIR; theirs for HNET+R, 0.01, let old decoders move three times as far on digits."""
+    HNET+TIR; with theirs for HNET+R, 0.01, what old decoders show on digits changed more than twice as
+    much."""
     held: int = Field(32, ge=1)
     """How many earlier tasks are held in a step, drawn anew for each: the authors' number for long streams.
     Up to so many, it is all of them."""
@@ -191,7 +192,7 @@ class HyperCL(Method):
     """HNET+R: replay out of the decoders that a hypernetwork remembers, into a classifier that goes on.
 
     The look-ahead of equation 2 (the regulariser at Θ + ΔΘ, where ΔΘ is the step about to be taken) is left
-    out, as in the paper's own ablation, where it made no difference: one backward pass a step is enough.
+    out, as the authors' code allows: so one backward pass a step is enough.
     """
 
     Options = HyperOptions
