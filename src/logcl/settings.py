@@ -326,7 +326,8 @@ def changed(
             return data, name
         if isinstance(group[last], dict) and not isinstance(value, dict):
             return data, name
-        group[last] = value
+        is_list = isinstance(group[last], tuple) and isinstance(value, str)
+        group[last] = value.split(",") if is_list else value
     return data, None
 
 

@@ -33,6 +33,8 @@ _FEW_STEPS = {"training.epochs": 5, "training.min_steps": 200, "training.learnin
 OPTIONS: dict[str, dict[str, object]] = {
     "vcl": {**_FEW_STEPS, "refining.min_steps": 200, "refining.learning_rate": 3e-3},
     "curl": _FEW_STEPS,
+    "dgr-vae": {"generator.min_steps": 300},
+    "hypercl": {"generator.min_steps": 300},
 }
 """Options with which a method is quick enough for a test."""
 PRESETS = {"binplay": "paper-cpu"}

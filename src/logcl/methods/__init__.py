@@ -16,6 +16,7 @@ from logcl.methods.binplay import BinPlay
 from logcl.methods.codec_buffer import CodecBuffer
 from logcl.methods.cumulative import Cumulative
 from logcl.methods.curl import CURL
+from logcl.methods.dgr_vae import DGRVAE
 from logcl.methods.er import ER
 from logcl.methods.ewc import EWC
 from logcl.methods.finetune import Finetune
@@ -23,6 +24,7 @@ from logcl.methods.gdumb import GDumb
 from logcl.methods.generative_replay import GenerativeReplay
 from logcl.methods.gmed import GMED
 from logcl.methods.gss import GSS
+from logcl.methods.hypercl import HyperCL
 from logcl.methods.icarl import ICaRL
 from logcl.methods.joint import Joint
 from logcl.methods.logcl import LogCL
@@ -68,6 +70,8 @@ METHODS: dict[str, Entry] = {
     "gdumb": Entry(GDumb, "a balanced buffer, trained on from scratch"),
     "vcl": Entry(VCL, "a posterior over weights is the next task's prior; a coreset refines the answer"),
     "curl": Entry(CURL, "a mixture VAE that grows, and replays itself; a component's labels answer"),
+    "dgr-vae": Entry(DGRVAE, "deep generative replay from a VAE that goes on from task to task"),
+    "hypercl": Entry(HyperCL, "generative replay from decoders that a hypernetwork writes, one a task"),
 }
 
 

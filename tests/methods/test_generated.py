@@ -1,0 +1,96 @@
+"""Methods that replay what a VAE generates: the parts they share, and what each of them promises."""
+
+import numpy as np
+import pytest
+import torch
+
+from logcl import methods
+from logcl.methods import Problem
+from logcl.methods.generated import weighted
+from logcl.methods.hypercl import Generator, HyperOptions
+from logcl.methods.vae import Decoder, Encoder, as_images, negative_elbo
+from logcl.settings import Recipe, override, preset
+from logcl.streams import Task
+from logcl.training import seeded
+
+NAMES = tuple(map(str, range(10)))
+SHAPE = (1, 8, 8)
+QUICK = Recipe(epochs=1, min_steps=60, learning_rate=3e-3)
+
+
+@pytest.fixture
+def problem(tmp_path) -> Problem:
+    settings = override(preset("fast", SHAPE), {"classifier.min_steps": 20, "classifier.epochs": 1})
+    return Problem(settings, NAMES, tmp_path)
+
+
+def of(digits, *classes: int) -> Task:
+    x, y = digits
+    rows = np.flatnonzero(np.isin(y, classes))[:80]
+    return Task(x[rows], y[rows])
+
+
+@pytest.mark.parametrize("name", ["dgr-vae", "hypercl"])
+def test_goes_on_after_a_restart_as_if_there_had_been_none(name, problem, digits, tmp_path):
+    method = methods.create(name, problem, {"generator": QUICK})
+    method.learn(of(digits, 0, 1))
+    methods.save(name, method, tmp_path / "saved")
+    again = methods.load(tmp_path / "saved", problem)
+    assert again.nbytes() == method.nbytes()
+    assert np.array_equal(again.predict(digits[0][:200]), method.predict(digits[0][:200]))
+    for one in (method, again):
+        one.learn(of(digits, 2, 3))
+    for key, value in method.state().items():
+        assert torch.equal(value, again.state()[key]), key
+
+
+def test_every_task_counts_the_same():
+    losses = torch.tensor([1.0, 3.0, 10.0])
+    assert weighted(losses, 2, 4) == pytest.approx(2 / 4 + 10 * 3 / 4)
+
+
+def test_an_encoder_that_knows_nothing_pays_only_for_the_pixels():
+    with seeded(torch.Generator().manual_seed(0)):
+        encoder, decoder = Encoder(SHAPE, (16,), 4), Decoder(4, (16,), SHAPE)
+    for weight in [*encoder.parameters(), *decoder.parameters()]:
+        weight.data.zero_()
+    images = torch.full((3, *SHAPE), 0.5)
+    with seeded(torch.Generator().manual_seed(0)):
+        losses = negative_elbo(encoder, decoder, images)
+    assert losses.tolist() == pytest.approx([np.log(2)] * 3)
+
+
+def test_images_are_bytes():
+    images = as_images(torch.tensor([[-100.0, 0.0, 100.0, 0.0]]), (1, 2, 2))
+    assert images.dtype == torch.uint8
+    assert images.flatten().tolist() == [0, 128, 255, 128]
+
+
+class TestHypernetwork:
+    def moved(self, problem: Problem, digits, beta: float) -> float:
+        """How far the weights of the first task's decoder go while the second task is learned."""
+        generator = Generator(problem, HyperOptions(generator=QUICK, beta=beta))
+        generator.learn(torch.from_numpy(of(digits, 0, 1).x))
+        before = generator.network(generator.embeddings).detach()
+        generator.learn(torch.from_numpy(of(digits, 2, 3).x))
+        return float((generator.network(generator.embeddings[:1]).detach() - before).norm())
+
+    def test_the_regulariser_holds_old_decoders(self, problem, digits):
+        assert self.moved(problem, digits, 0.05) < self.moved(problem, digits, 0) / 3
+
+    @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
+    def test_is_about_as_large_as_one_decoder(self, shape, tmp_path):
+        problem = Problem(preset("fast", shape), NAMES, tmp_path)
+        network = Generator(problem, HyperOptions()).network
+        weights = sum(weight.numel() for weight in network.parameters())
+        assert weights < 1.5 * len(network.scale)
+
+    def test_decodes_each_task_with_its_own_weights(self, problem):
+        network = Generator(problem, HyperOptions()).network
+        draws = torch.Generator().manual_seed(0)
+        embeddings = torch.randn(3, 96, generator=draws)
+        latents = torch.randn(3, 5, network.latent, generator=draws)
+        together = network.decode(network(embeddings), latents)
+        alone = torch.cat([network.decode(network(embeddings[[t]]), latents[[t]]) for t in range(3)])
+        assert together.shape == (3, 5, 64)
+        assert torch.allclose(together, alone, atol=1e-5)
