@@ -44,14 +44,14 @@ def table(results: list[dict[str, Any]], command: str | None = None) -> str:
     rows = {name: [result for result in results if result["method"] == name] for name in methods}
     first = results[0]
     classifier = first["settings"]["classifier"]
-    budgets = sorted({str(result.get("budget")) for result in results})
+    budgets = sorted({result["budget"] for result in results if result.get("budget")})
+    held = f"; buffers hold {', '.join(budgets)}" if budgets else ""
     lines = [
         f"# {first['stream']}, {len(first['tasks'])} tasks, {len(first['classes'])} classes\n",
         f"Preset `{first['settings']['preset']}`: {classifier['network']} of width {classifier['width']}, "
-        f"{classifier['epochs']} passes; buffers hold {', '.join(budgets)}.",
-        "Accuracy is over all classes after the last task, no task",
-        "label given; forgetting after Chaudhry et al. 2018; bytes are all that is needed to go on; mean ± "
-        "standard error.\n",
+        f"{classifier['epochs']} passes{held}. Accuracy is over all classes\nafter the last task, no task label "
+        "given; forgetting after Chaudhry et al. 2018; bytes are all that is needed\nto go on; mean ± standard "
+        "error; seconds are means.\n",
         *([f"    {command}\n"] if command else []),
         "| method | seeds | accuracy % | forgetting % | bytes kept | of raw % | absorb s | train s |",
         "|---|---|---|---|---|---|---|---|",

@@ -1,6 +1,7 @@
 """What the README and the docs say is true: their code runs, their names exist."""
 
-import importlib
+import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
@@ -97,6 +98,22 @@ def test_the_figure_is_up_to_date(tmp_path):
     script.write_text(source)
     exec(compile(source, str(script), "exec"), {"__name__": "__main__", "__file__": str(script)})
     assert (tmp_path / "counter.svg").read_text() == committed
+
+
+def test_every_table_of_results_is_what_its_runs_say():
+    """results/NAME/README.md is made of the files beside it."""
+    spec = importlib.util.spec_from_file_location("table", ROOT / "benchmarks" / "table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    tables = sorted((ROOT / "results").glob("*/README.md"))
+    assert tables
+    for path in tables:
+        results = [json.loads(file.read_text()) for file in sorted(path.parent.glob("*.json"))]
+        made = module.table(results).splitlines()
+        text = path.read_text().splitlines()
+        assert [line for line in text if line.startswith("|")] == [
+            line for line in made if line.startswith("|")
+        ], path
 
 
 def test_the_readmes_table_is_what_was_measured():
