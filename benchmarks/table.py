@@ -50,7 +50,7 @@ def table(results: list[dict[str, Any]], command: str | None = None) -> str:
         f"# {first['stream']}, {len(first['tasks'])} tasks, {len(first['classes'])} classes\n",
         f"Preset `{first['settings']['preset']}`: {classifier['network']} of width {classifier['width']}, "
         f"{classifier['epochs']} passes{held}. Accuracy is over all classes\n"
-        "after the last task, no task label given; forgetting after Chaudhry et al. 2018; bytes are all that\n"
+        "after the last task, no task label given; forgetting as Chaudhry et al. 2018; bytes are all that\n"
         "is needed to go on; mean ± standard error; seconds are means.\n",
         *([f"    {command}\n"] if command else []),
         "| method | seeds | accuracy % | forgetting % | bytes kept | of raw % | absorb s | train s |",
