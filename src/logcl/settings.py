@@ -200,7 +200,12 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
         raise BadSettings(f"image_shape is {image_shape!r}; give (channels, height, width)") from error
     image_shape = channels, height, width
     values = channels * height * width
-    classifier = ClassifierSettings(epochs=10, min_steps=120, learning_rate=5e-3, width=16)
+    tiny = values <= 256
+    # Noise hides which decoder an image came from, and moving it about does too: docs/paper.md has the figures.
+    classifier = ClassifierSettings(
+        epochs=10, min_steps=120, learning_rate=5e-3, width=16,
+        noise=0.15 if tiny else 0.3, shift=0 if tiny else 2,
+    )  # fmt: skip
     if channels > 1:
         classifier = ClassifierSettings(
             epochs=8, min_steps=60, learning_rate=2e-3, weight_decay=0.05, width=64, noise=0,
@@ -228,7 +233,7 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
             "preset": name,
             "image_shape": image_shape,
             # A small unit keeps few raw samples waiting; a model that is trained needs more of them.
-            "unit": 128 if values <= 256 or generator.network == "cosine" else 512,
+            "unit": 128 if tiny or generator.network == "cosine" else 512,
             "generator": generator,
             "classifier": classifier,
         }
