@@ -46,7 +46,7 @@ def test_the_readmes_python(workplace, digits):
 def test_the_readmes_commands(workplace, logcl):
     shell = "\n".join(blocks("README.md", ""))
     lines = [line.split("#")[0].strip() for line in shell.splitlines() if line.startswith("logcl ")]
-    assert len(lines) == 11
+    assert len(lines) == 12
     for line in lines:
         ran = logcl(*shlex.split(line)[1:])
         assert ran.code == 0, f"{line}: {ran.err}"
@@ -60,9 +60,29 @@ def test_the_readmes_commands(workplace, logcl):
         "verify",
         "export",
         "run",
+        "methods",
         "presets",
         "data",
     } == {line.split()[1] for line in lines}
+
+
+def test_the_names_in_the_guide_to_methods_exist():
+    """Every `file.py` of docs/methods.md is there, and every name beside an equation is in one of them."""
+    from logcl.methods import METHODS
+
+    text = (ROOT / "docs" / "methods.md").read_text()
+    folder = ROOT / "src" / "logcl" / "methods"
+    for name in re.findall(r"`(\w+\.py)`", text):
+        assert (folder / name).exists(), name
+    assert set(METHODS) <= set(re.findall(r"\*\*([\w-]+)\*\*", text))
+    sources = {path.stem: path.read_text() for path in folder.glob("*.py")}
+    everything = "\n".join(sources.values())
+    named = re.findall(r"^\|[^|]*\|(.*)\|$", text, flags=re.MULTILINE)
+    names = {name for cell in named for name in re.findall(r"`([\w.]+)`", cell)}
+    assert len(names) > 30
+    for name in names:
+        last = name.split(".")[-1]
+        assert re.search(rf"(def|class) {last}\b", everything), name
 
 
 def test_the_names_in_the_paper_guide_exist():
