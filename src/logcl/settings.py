@@ -329,7 +329,7 @@ def changed(
             group = group.get(part) if isinstance(group, dict) else None
         if not isinstance(group, dict) or last not in group:
             return data, name
-        if isinstance(group[last], dict) and not isinstance(value, dict):
+        if isinstance(group[last], dict) and not isinstance(value, (dict, Frozen)):
             return data, name
         is_list = isinstance(group[last], tuple) and isinstance(value, str)
         group[last] = value.split(",") if is_list else value

@@ -456,7 +456,7 @@ def test_bits_are_the_length_of_binary_codes(tmp_path, npz, logcl):
         (("--psnr", 30, "--preset", "paper-cpu"), "generator.psnr is for codes = quantised"),
         (("--bytes-per-sample", 0), "greater than 0"),
         (("--bytes-per-sample", "nan"), "finite number"),
-        (("--psnr", 99), "less than or equal to 45"),
+        (("--psnr", 99), "less than or equal to 40"),
     ],
 )
 def test_codes_that_cannot_be_are_refused_in_a_sentence(tmp_path, npz, logcl, options, sentence):
