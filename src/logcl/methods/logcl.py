@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from logcl import diagnostics
 from logcl.classifier import Classifier
 from logcl.errors import NotTrained
+from logcl.files import write_atomically
 from logcl.memory import Memory
 from logcl.methods.protocol import BOOKKEEPING, Method, Problem, Replayed, State
 from logcl.streams import Task
@@ -53,7 +54,7 @@ class LogCL(Method):
 
     def restore(self, state: State) -> None:
         """The inverse of `state`."""
-        self.memory.path.write_bytes(state["memory"].numpy().tobytes())
+        write_atomically(self.memory.path, state["memory"].numpy().tobytes())
         self.memory = Memory.open(self.memory.path)
         self.arrival = state[f"{BOOKKEEPING}arrival"].numpy().copy()
 

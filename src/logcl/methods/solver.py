@@ -78,7 +78,8 @@ class Solver:
         """The most probable class of each image, among those seen."""
         if not self.seen.any():
             raise NotTrained("this method has seen no task yet; learn one first")
-        allowed = predict_proba(self.network, x) * self.seen.numpy()
+        # Below any probability: those of all classes seen may have been rounded to zero.
+        allowed = np.where(self.seen.numpy(), predict_proba(self.network, x), -1.0)
         return np.asarray(allowed.argmax(axis=1), dtype=np.int64)
 
     def state(self) -> State:
