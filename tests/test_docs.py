@@ -139,7 +139,7 @@ def test_every_table_of_results_is_what_its_runs_say():
 def test_the_readmes_table_is_what_was_measured():
     from logcl.cli.console import human_bytes
     from logcl.cli.run import mean_and_error
-    from logcl.experiment import Result
+    from logcl.result import Result
 
     readme = (ROOT / "README.md").read_text()
     rows = {"logcl": "**LogCL**", "finetune": "fine-tuning", "joint": "joint training on all raw data"}

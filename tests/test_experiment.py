@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from logcl import Memory, experiment
-from logcl.experiment import Result
+from logcl.result import Result
 from logcl.settings import override, preset
 from logcl.streams import open_stream
 

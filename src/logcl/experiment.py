@@ -5,93 +5,35 @@ method × stream → Result
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from PIL import Image
 
 from logcl import allocation, methods
-from logcl.diagnostics import Trap
-from logcl.errors import BadInput, CannotWrite
+from logcl.errors import BadInput, BadSettings, CannotWrite
 from logcl.files import write_atomically
 from logcl.methods import HasLevels, Problem, Replays
-from logcl.methods.protocol import Clock
+from logcl.methods.protocol import Clock, Effort, HasEffort, Replayed
 from logcl.progress import Progress, Silent
+from logcl.result import ERROR_BINS, Examples, GenerationError, Result, Row, TaskRecord
 from logcl.samples import squared_errors
-from logcl.settings import USUAL_BUDGET, Frozen, Settings
+from logcl.settings import USUAL_BUDGET, Settings
 from logcl.streams import Stream
 
-Evaluate = Literal["every", "final"]
-Row = tuple[float | None, ...] | None
-
-
-class GenerationError(Frozen):
-    """How far replay is from the originals, for the samples that were re-encoded equally often."""
-
-    generation: int
-    """0 = encoded once, from raw data; -1 = still raw, in the buffer."""
-    samples: int
-    mse: float
-    """Mean squared error, pixels in [0, 1]."""
-
-
-class TaskRecord(Frozen):
-    """The state after one task."""
-
-    samples: int
-    """Samples of this task."""
-    trained: int
-    """Samples that went through a local fit because of it, new ones included (LogCL only)."""
-    replayed: int
-    """How many of those were replayed from retired levels (LogCL only)."""
-    memory_bytes: int
-
-
-class Result(Frozen):
-    """Everything an experiment found, with what is needed to repeat it."""
-
-    stream: str
-    method: str
-    seed: int
-    evaluate: Evaluate
-    settings: Settings
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The method's own hyperparameters."""
-    budget: str | None = None
-    """What a method with a buffer was allowed to keep."""
-    classes: tuple[str, ...]
-    task_classes: tuple[tuple[int, ...], ...]
-    tasks: tuple[TaskRecord, ...]
-    accuracy_matrix: tuple[Row, ...]
-    """Row t: after task t, accuracy on the test samples of each task's classes (None for a task without any).
-
-    A row is None where the method was not examined."""
-    final_accuracy: float
-    """On the whole test set, after the last task."""
-    forgetting: float | None
-    """Best earlier accuracy minus final accuracy, mean over all tasks but the last; None if not examined."""
-    memory_bytes: int
-    raw_bytes: int
-    """What the samples seen would take as uint8."""
-    seconds: dict[str, float]
-    """By phase: `absorb` (memory), `train` (classifier), `other` (prediction, diagnostics, bookkeeping)."""
-    reconstruction: tuple[GenerationError, ...]
-    max_generation: int | None
-    """The lemma's bound for this many samples (LogCL only)."""
-    trap: Trap | None = None
-    """Whether labels are inferred from distortions; None for methods without levels."""
-    versions: dict[str, str]
-    hardware: dict[str, str | int]
-    finished: str
+_EXAMPLES = 5  # of each level and generation
 
 
 def run(
@@ -102,15 +44,18 @@ def run(
     *,
     budget: str = USUAL_BUDGET,
     options: Mapping[str, Any] | None = None,
-    evaluate: Evaluate = "every",
+    evaluate: str = "every",
+    command: str | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Let a method learn a stream; leaves `result.json` (and LogCL's `memory.logcl`) in `folder`.
 
-    `options` are the method's own hyperparameters, `budget` is what it may keep if it has a buffer.
+    `options` are the method's own hyperparameters, `budget` is what it may keep if it has a buffer. It is
+    examined after `every` task, after the `final` one, or after every so many and the final one ("10").
     """
     progress = progress or Silent()
     clock = Clock()
+    stride = examined_every(evaluate)
     if not len(stream.test_y):
         raise BadInput(f"{stream.name} has no test samples: its classes have one sample each; add more")
     try:
@@ -122,26 +67,43 @@ def run(
     records: list[TaskRecord] = []
     matrix: list[Row] = []
     predicted = np.empty(0, dtype=np.int64)
-    seen = 0
+    seen = np.zeros(len(stream.classes), bool)
     with progress.track(f"{stream.name}, {method_name}, seed {settings.seed}", len(stream)) as advance:
         for number, task in enumerate(stream, start=1):
+            before = _exclusive(clock)
             with clock("learn"):
                 method.learn(task)
-            row: Row = None
-            if evaluate == "every" or number == len(stream):
+            seen[task.y] = True
+            row, accuracy = None, None
+            if number == len(stream) or (stride and number % stride == 0):
                 with clock("predict"):
                     predicted = method.predict(stream.test_x)
                 row = _accuracy_by_task(stream, predicted)
+                known = seen[stream.test_y]
+                accuracy = float((predicted == stream.test_y)[known].mean()) if known.any() else None
             matrix.append(row)
-            records.append(_record(len(task), seen, settings.unit, method.nbytes(), method_name))
-            seen += len(task)
+            effort = method.effort() if isinstance(method, HasEffort) else Effort(0, 0, 0)
+            records.append(
+                TaskRecord(
+                    samples=len(task),
+                    trained=effort.trained,
+                    replayed=effort.replayed,
+                    models=effort.models,
+                    memory_bytes=method.nbytes(),
+                    accuracy=accuracy,
+                    seconds={phase: s - before.get(phase, 0.0) for phase, s in _exclusive(clock).items()},
+                )
+            )
             advance()
 
     with clock("diagnose"):
-        errors = _reconstruction(stream, method) if isinstance(method, Replays) else ()
+        replayed = method.replayed() if isinstance(method, Replays) else None
+        errors = _reconstruction(stream, replayed) if replayed else ()
+        examples = _examples(stream, replayed) if replayed else ()
         trap = method.trap(stream.test_x, stream.test_y) if isinstance(method, HasLevels) else None
     result = Result(
         stream=stream.name,
+        subset=stream.subset,
         method=method_name,
         seed=settings.seed,
         evaluate=evaluate,
@@ -154,35 +116,39 @@ def run(
         accuracy_matrix=tuple(matrix),
         final_accuracy=float((predicted == stream.test_y).mean()),
         forgetting=_forgetting(matrix) if evaluate == "every" else None,
+        confusion=_confusion(stream.test_y, predicted),
         memory_bytes=method.nbytes(),
-        raw_bytes=seen * int(np.prod(stream.image_shape)),
+        raw_bytes=stream.samples * int(np.prod(stream.image_shape)),
         seconds=_exclusive(clock),
         reconstruction=errors,
-        max_generation=allocation.max_generation(seen, settings.unit) if method_name == "logcl" else None,
+        examples=examples,
+        max_generation=(
+            allocation.max_generation(stream.samples, settings.unit) if method_name == "logcl" else None
+        ),
         trap=trap,
         versions=_versions(),
         hardware=_hardware(),
+        commit=_commit(),
+        command=command,
         finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
     write_atomically(folder / "result.json", result.model_dump_json(indent=2).encode())
     return result
 
 
+def examined_every(evaluate: str) -> int:
+    """After how many tasks a method is examined, as a user writes it; 0 is only at the end."""
+    if evaluate in ("every", "final"):
+        return 1 if evaluate == "every" else 0
+    if evaluate.isdecimal() and int(evaluate) > 0:
+        return int(evaluate)
+    raise BadSettings(f"evaluate is {evaluate!r}; give every, final, or a number of tasks from 1")
+
+
 def _accuracy_by_task(stream: Stream, predicted: NDArray[np.int64]) -> tuple[float | None, ...]:
     right = predicted == stream.test_y
     of_task = [np.isin(stream.test_y, classes) for classes in stream.task_classes]
     return tuple(float(right[mine].mean()) if mine.any() else None for mine in of_task)
-
-
-def _record(samples: int, seen: int, unit: int, memory_bytes: int, method_name: str) -> TaskRecord:
-    plan = allocation.plan(seen, seen + samples, unit)
-    ours = method_name == "logcl"
-    return TaskRecord(
-        samples=samples,
-        trained=sum(slot.samples for slot in plan.train) if ours else 0,
-        replayed=sum(slot.samples for slot in plan.retire) if ours else 0,
-        memory_bytes=memory_bytes,
-    )
 
 
 def _forgetting(matrix: list[Row]) -> float | None:
@@ -196,19 +162,57 @@ def _forgetting(matrix: list[Row]) -> float | None:
     return float(np.mean(losses)) if losses else None
 
 
-def _reconstruction(stream: Stream, method: Replays) -> tuple[GenerationError, ...]:
+def _confusion(true: NDArray[np.int64], predicted: NDArray[np.int64]) -> tuple[tuple[int, int, int], ...]:
+    pairs, counts = np.unique(np.stack([true, predicted]), axis=1, return_counts=True)
+    return tuple((int(t), int(p), int(c)) for t, p, c in zip(*pairs, counts, strict=True))
+
+
+def _reconstruction(stream: Stream, replayed: Replayed) -> tuple[GenerationError, ...]:
     """Compare what is replayed with the originals, which only an experiment still has."""
-    replayed = method.replayed()
     rows = np.concatenate(stream.members)
     errors = squared_errors(stream.source_x[rows[replayed.arrival]], replayed.x)
-    return tuple(
-        GenerationError(
-            generation=int(generation),
-            samples=int((mine := replayed.generations == generation).sum()),
-            mse=float(errors[mine].mean()),
+    found = []
+    for generation in np.unique(replayed.generations):
+        mine = errors[replayed.generations == generation]
+        counts, _ = np.histogram(mine.clip(ERROR_BINS[0], ERROR_BINS[-1]), ERROR_BINS)
+        found.append(
+            GenerationError(
+                generation=int(generation),
+                samples=len(mine),
+                mse=float(mine.mean()),
+                histogram=tuple(map(int, counts)),
+            )
         )
-        for generation in np.unique(replayed.generations)
-    )
+    return tuple(found)
+
+
+def _examples(stream: Stream, replayed: Replayed) -> tuple[Examples, ...]:
+    """A few samples of each level and generation, evenly spaced, beside their originals."""
+    rows = np.concatenate(stream.members)
+    found = []
+    for level, generation in np.unique(np.stack([replayed.levels, replayed.generations]), axis=1).T:
+        mine = np.flatnonzero((replayed.levels == level) & (replayed.generations == generation))
+        some = mine[np.linspace(0, len(mine) - 1, min(_EXAMPLES, len(mine))).astype(int)]
+        found.append(
+            Examples(
+                level=int(level),
+                generation=int(generation),
+                arrival=tuple(int(number) + 1 for number in replayed.arrival[some]),
+                originals=_png(stream.source_x[rows[replayed.arrival[some]]]),
+                replayed=_png(replayed.x[some]),
+            )
+        )
+    return tuple(found)
+
+
+def _png(images: NDArray[np.uint8]) -> str:
+    """(n, C, H, W), uint8, side by side: a PNG in base64. Other numbers of channels show their mean."""
+    if images.shape[1] not in (1, 3):
+        images = images.mean(axis=1, keepdims=True).astype(np.uint8)
+    strip = np.concatenate(list(images.transpose(0, 2, 3, 1)), axis=1)
+    stream = io.BytesIO()
+    Image.fromarray(strip[:, :, 0] if strip.shape[2] == 1 else strip).save(stream, "png", optimize=True)
+    return base64.b64encode(stream.getvalue()).decode()
 
 
 def _exclusive(clock: Clock) -> dict[str, float]:
@@ -235,3 +239,18 @@ def _hardware() -> dict[str, str | int]:
         "threads": torch.get_num_threads(),
         "system": platform.platform(),
     }
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this code runs from; None for an installed package."""
+    source = Path(__file__).parent
+    git = ["git", "-C", str(source)]
+    try:
+        known = subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True)
+        if known.returncode:
+            return None
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "."], capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None  # no git here
+    return head.stdout.strip() + ("+" if changed.returncode else "")

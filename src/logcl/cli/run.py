@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,9 +27,9 @@ from logcl.cli.console import (
 )
 from logcl.diagnostics import Trap
 from logcl.errors import BadSettings, CannotWrite
-from logcl.experiment import Evaluate, Result
 from logcl.methods import METHODS
 from logcl.methods.exemplars import check_budget
+from logcl.result import Result
 from logcl.settings import BUDGETS, PRESETS, USUAL_BUDGET, override
 from logcl.settings import preset as preset_settings
 from logcl.streams import CATALOG, Stream, open_stream
@@ -49,7 +51,8 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="Decides splits, weights and order.")] = 0,
     seeds: Annotated[int, typer.Option(min=1, help="Repeat with so many seeds, from --seed on.")] = 1,
     evaluate: Annotated[
-        Evaluate, typer.Option(help="Examine after every task or only at the end.")
+        str,
+        typer.Option(help="When to examine: after every task, the final one, or every so many (10)."),
     ] = "every",
     out_dir: Annotated[Path | None, typer.Option("--out", help="The run folder.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace a run that is in the folder.")] = False,
@@ -68,6 +71,7 @@ def run(
         raise BadSettings(f"there is no method {unknown[0]!r}; choose from: {', '.join(METHODS)}")
     cells = [(name, number) for number in range(seed, seed + seeds) for name in names]
     asked = parse_changes(changes, bits, bytes_per_sample, psnr)
+    experiment.examined_every(evaluate)
     if "seed" in asked:
         raise BadSettings("--set seed would differ from --seed; use --seed")
     options = {name: _options(name, asked) for name in names}
@@ -98,6 +102,7 @@ def run(
                 result = experiment.run(
                     stream, name, settings, place,
                     budget=budget, options=options[name], evaluate=evaluate, progress=progress,
+                    command=shlex.join(["logcl", *sys.argv[1:]]),
                 )  # fmt: skip
             except BaseException:
                 _clear(place)  # half a run is no run

@@ -13,7 +13,7 @@ from logcl.classifier import Classifier
 from logcl.errors import NotTrained
 from logcl.files import write_atomically
 from logcl.memory import Memory
-from logcl.methods.protocol import BOOKKEEPING, Method, Problem, Replayed, State
+from logcl.methods.protocol import BOOKKEEPING, Effort, Method, Problem, Replayed, State
 from logcl.streams import Task
 
 
@@ -25,6 +25,7 @@ class LogCL(Method):
         self.memory = Memory.create(problem.folder / "memory.logcl", problem.settings)
         self.classifier: Classifier | None = None
         self.arrival = np.empty(0, dtype=np.int64)
+        self._plan = self.memory.plan(0)
 
     def learn(self, task: Task) -> None:
         """Absorb the task under its class names."""
@@ -32,6 +33,7 @@ class LogCL(Method):
         self.arrival = np.append(self.arrival, np.arange(len(self.arrival), len(self.arrival) + len(task)))
         with self.problem.clock("absorb"):
             absorbed = self.memory.absorb(task.x, names, progress=self.problem.progress)
+        self._plan = absorbed.plan
         for slot, order in absorbed.orders.items():
             held = self.arrival[slot.start - 1 : slot.stop]
             self.arrival[slot.start - 1 : slot.stop] = held[order]
@@ -56,6 +58,7 @@ class LogCL(Method):
         """The inverse of `state`."""
         write_atomically(self.memory.path, state["memory"].numpy().tobytes())
         self.memory = Memory.open(self.memory.path)
+        self._plan = self.memory.plan(0)
         self.arrival = state[f"{BOOKKEEPING}arrival"].numpy().copy()
 
     def replayed(self) -> Replayed:
@@ -63,7 +66,18 @@ class LogCL(Method):
         now = self.memory.snapshot()
         x, _ = now.everything(self.problem.progress)
         generations = np.repeat([run.generation for run in now.runs], [run.count for run in now.runs])
-        return Replayed(x.numpy(), self.arrival, generations)
+        levels = np.full(now.n, -1)
+        for level in now.levels:
+            levels[level.slot.start - 1 : level.slot.stop] = level.slot.level
+        return Replayed(x.numpy(), self.arrival, generations, levels)
+
+    def effort(self) -> Effort:
+        """What absorbing the last task took."""
+        return Effort(
+            trained=sum(slot.samples for slot in self._plan.train),
+            replayed=sum(slot.samples for slot in self._plan.retire),
+            models=len(self._plan.keep + self._plan.train),
+        )
 
     def trap(self, x: NDArray[np.uint8], y: NDArray[np.int64]) -> diagnostics.Trap:
         """Whether the global model tells classes by their decoders' distortions."""

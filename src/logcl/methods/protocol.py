@@ -146,6 +146,8 @@ class Replayed:
     """For each row the 0-based order of arrival of the sample it stands for."""
     generations: NDArray[np.int64]
     """How often it was re-encoded; -1 if it is still raw."""
+    levels: NDArray[np.int64]
+    """Which model it came out of; -1 if it is still raw."""
 
 
 @runtime_checkable
@@ -154,6 +156,26 @@ class Replays(Protocol):
 
     def replayed(self) -> Replayed:
         """All samples seen so far."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What the last task cost a method with generative models."""
+
+    trained: int
+    """Samples that were fitted."""
+    replayed: int
+    """How many of them came out of models that are gone now."""
+    models: int
+    """Models alive."""
+
+
+@runtime_checkable
+class HasEffort(Protocol):
+    """A method that keeps samples in generative models."""
+
+    def effort(self) -> Effort:
+        """What the last task took."""
 
 
 @runtime_checkable

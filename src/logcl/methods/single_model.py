@@ -11,7 +11,7 @@ from torch import Tensor
 from logcl import samples
 from logcl.allocation import Slot
 from logcl.local_model import LocalModel
-from logcl.methods.protocol import BOOKKEEPING, Method, Part, Problem, Replayed, State
+from logcl.methods.protocol import BOOKKEEPING, Effort, Method, Part, Problem, Replayed, State
 from logcl.methods.solver import Retrained
 from logcl.progress import Progress
 from logcl.settings import GeneratorSettings, Settings
@@ -48,7 +48,7 @@ class Everything:
         images, _ = self.model.replay()
         runs = self.model.runs
         generations = np.repeat([run.generation for run in runs], [run.count for run in runs])
-        return Replayed(images.numpy(), self.arrival, generations)
+        return Replayed(images.numpy(), self.arrival, generations, np.zeros_like(generations))
 
     def state(self) -> State:
         """The model as the memory file would keep it."""
@@ -73,6 +73,7 @@ class SingleModel(Method):
         settings = problem.settings.model_copy(update={"generator": self.generator()})
         self.memory = Everything(settings)
         self.solver: Retrained = Retrained(problem, self.memory.everything)
+        self._new = 0
 
     def generator(self) -> GeneratorSettings:
         """Which model: the one that LogCL would use."""
@@ -82,11 +83,17 @@ class SingleModel(Method):
         """Re-encode everything, with the task."""
         with self.problem.clock("absorb"):
             self.memory.absorb(task, self.problem.progress)
+        self._new = len(task)
         self.solver.outdated()
 
     def replayed(self) -> Replayed:
         """Every sample, decoded."""
         return self.memory.replayed()
+
+    def effort(self) -> Effort:
+        """Everything is fitted again, and all but the new samples are replayed for it."""
+        held = len(self.memory.arrival)
+        return Effort(trained=held, replayed=held - self._new, models=1 if held else 0)
 
     def parts(self) -> tuple[Part, ...]:
         """The model; the classifier is trained again."""

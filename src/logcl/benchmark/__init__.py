@@ -1,0 +1,1 @@
+"""Grids of experiments, and the tables that are made from their results."""

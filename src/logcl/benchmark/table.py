@@ -1,0 +1,121 @@
+"""Tables of text, written the same way to a terminal, a README, a spreadsheet and a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from logcl.result import Result
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells are text as people read it: "99.44 ± 0.02", "2.6 MB", "–" for nothing."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    """Sentences below it."""
+
+    def markdown(self) -> str:
+        """With its notes, without its title."""
+        lines = [_line(self.columns), "|" + "---|" * len(self.columns), *map(_line, self.rows)]
+        return "\n".join(lines) + "\n" + "".join(f"\n{note}\n" for note in self.notes)
+
+    def csv(self) -> str:
+        """Columns and rows."""
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return stream.getvalue()
+
+    def records(self) -> list[dict[str, str]]:
+        """A dictionary a row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """12.34 ± 0.05: the mean, and its standard error where there are several values."""
+    if not len(values):
+        return "–"
+    mean = f"{np.mean(values):.{digits}f}"
+    if len(values) < 2:
+        return mean
+    return f"{mean} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.{digits}f}"
+
+
+def human_bytes(count: float) -> str:
+    """12.3 kB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+
+
+def human_seconds(seconds: float) -> str:
+    """12 s, 3.4 min, 1.2 h."""
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
+
+
+def summary(results: Sequence[Result]) -> Table:
+    """One row a method, stream and setting; best first within a stream; means over seeds."""
+    groups: dict[tuple[str, ...], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.stream, result.subset or "", label(result)), []).append(result)
+    order = sorted(groups, key=lambda key: (key[:2], -np.mean([r.final_accuracy for r in groups[key]])))
+    several = len({key[:2] for key in groups}) > 1
+    rows = []
+    for key in order:
+        mine = groups[key]
+        forgotten = [100 * r.forgetting for r in mine if r.forgetting is not None]
+        held = float(np.mean([r.memory_bytes for r in mine]))
+        rows.append(
+            (
+                *((" · ".join(filter(None, key[:2])),) if several else ()),
+                key[2],
+                str(len(mine)),
+                spread([100 * r.final_accuracy for r in mine]),
+                spread(forgotten),
+                human_bytes(held),
+                f"{100 * held / np.mean([r.raw_bytes for r in mine]):.1f}",
+                *(_seconds(mine, phase) for phase in ("absorb", "train")),
+            )
+        )
+    columns = ("method", "seeds", "accuracy %", "forgetting %", "bytes kept", "of raw %", "absorb s", "train s")
+    first = results[0]
+    title = f"{first.stream}, {len(first.tasks)} tasks, {len(first.classes)} classes"
+    return Table(
+        title="All runs" if several else title,
+        columns=("stream", *columns) if several else columns,
+        rows=tuple(rows),
+        notes=(
+            "Accuracy is over all classes after the last task, no task label given; forgetting as Chaudhry et "
+            "al. 2018; bytes are all that is needed to go on; mean ± standard error over seeds; seconds are means.",
+        ),
+    )
+
+
+def label(result: Result) -> str:
+    """A method, with what tells its setting from the usual one."""
+    parts = [result.method]
+    if result.settings.preset != "fast":
+        parts.append(result.settings.preset)
+    return ", ".join(parts)
+
+
+def _seconds(results: Sequence[Result], phase: str) -> str:
+    values = [result.seconds[phase] for result in results if phase in result.seconds]
+    return f"{np.mean(values):.0f}" if values else "–"
