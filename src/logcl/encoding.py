@@ -30,6 +30,8 @@ class Encoding:
     decoder: nn.Module
     codes: Codes
     order: NDArray[np.intp]
+    analysis: nn.Module | None = None
+    """What the codes were made with, for a later fit to begin with; replay does not need it."""
 
 
 def learned(

@@ -61,6 +61,8 @@ class LocalModel:
     codes: Codes
     labels: NDArray[np.int64] | nn.Module
     """Positions in `about.classes`, or the labeller that reads them off the decoded image."""
+    analysis: nn.Module | None = None
+    """What the codes were made with, if a later fit may begin with it."""
 
     @property
     def slot(self) -> Slot:
@@ -92,7 +94,7 @@ class LocalModel:
             progress or Silent(),
             f"level {slot.level} ({len(samples):,} samples)",
         )
-        ratio = size_ratio(slot.level, top_level)
+        ratio = size_ratio(slot.level, top_level, options.smallest)
         spec = networks.sized(decoder_spec(settings), ratio)
         result = _encode(slot, samples, spec, options, work, start)
         blobs.round_weights(result.decoder, options.weights)
@@ -118,7 +120,10 @@ class LocalModel:
         if labeller:
             recipe = options.labeller_training
             labels = _fit_labeller(labeller, replayed, positions, recipe, work.part("labeller"))
-        return LocalModel(about, result.decoder, result.codes, labels), result.order
+        analysis = result.analysis if options.keep_encoder and slot.level == top_level else None
+        if analysis is not None:
+            blobs.round_weights(analysis, options.weights)
+        return LocalModel(about, result.decoder, result.codes, labels, analysis), result.order
 
     def replay(self, indices: NDArray[np.integer[Any]] | None = None) -> tuple[Tensor, NDArray[np.int64]]:
         """Samples by global index, all of the slot by default: uint8 images on the CPU, class numbers."""
@@ -138,6 +143,8 @@ class LocalModel:
     def to_bytes(self) -> bytes:
         """The blob that `from_bytes` reads; the same model always gives the same bytes."""
         tensors = blobs.weights(self.decoder, "decoder", self.about.weights) | self.codes.tensors()
+        if self.analysis is not None:
+            tensors |= blobs.weights(self.analysis, "analysis", self.about.weights)
         if isinstance(self.labels, nn.Module):
             tensors |= blobs.weights(self.labels, "labeller", "half")
         else:
@@ -156,7 +163,12 @@ class LocalModel:
             labels = blobs.restore(networks.classifier, about.labeller, tensors, "labeller", name)
         else:
             labels = codes.unpack_integers(tensors["labels"].numpy(), about.label_bits, about.samples)
-        return LocalModel(about, decoder, stored, labels)
+        analysis = None
+        if any(key.startswith("analysis.") for key in tensors):
+            if about.codes != "quantised" or about.decoder.network == "cosine":
+                raise Damaged(f"{name} has an encoder that its codes do not need; `logcl verify` says more")
+            analysis = blobs.restore(quantising.Analysis, about.decoder, tensors, "analysis", name)
+        return LocalModel(about, decoder, stored, labels, analysis)
 
 
 def decoder_spec(settings: Settings) -> networks.AutoencoderSpec:
@@ -188,8 +200,10 @@ def _encode(
     if options.codes == "quantised":
         if spec.network == "cosine":
             return quantising.cosine_coded(samples.x, spec, options, work, start.decoder if start else None)
-        alike = start is not None and options.warm_start and start.about.decoder == spec
-        return quantising.trained(samples.x, spec, options, work, start.decoder if start and alike else None)
+        begin = None
+        if start is not None and options.warm_start and start.about.decoder == spec:
+            begin = quantising.Start(start.decoder, start.analysis)
+        return quantising.trained(samples.x, spec, options, work, begin)
     if slot.stop >> spec.code_length:
         raise BadSettings(f"{slot.stop} samples need codes of more than generator.bits = {options.bits} bits")
     given = _index_codes(slot.start, spec)
@@ -238,8 +252,13 @@ def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
             raise Damaged(f"{name} {problem}; `logcl verify` says what is intact")
 
 
-def fit_steps(samples: int, classes: int, options: GeneratorSettings) -> int:
-    """Optimiser steps that fitting so many samples of so many classes takes, to estimate the time left."""
+def fit_steps(samples: int, classes: int, options: GeneratorSettings, *, warm: bool = False) -> int:
+    """Optimiser steps that fitting so many samples of so many classes takes, to estimate the time left.
+
+    `warm`: whether there is another level to begin with.
+    """
+    if warm and options.warm_start and options.keep_encoder:
+        options = quantising.shortened(options)
     steps = 1 if options.network == "cosine" else total_steps(options, samples)
     if encoding.has_warm_up(options):
         steps += total_steps(encoding.warm_up_recipe(options), samples)
@@ -248,9 +267,9 @@ def fit_steps(samples: int, classes: int, options: GeneratorSettings) -> int:
     return steps
 
 
-def size_ratio(level: int, top_level: int) -> float:
-    """The paper's size of model j relative to the largest, K: (7/8) · 2^(j - K) + 1/8."""
-    return 7 / 8 * 2.0 ** (level - top_level) + 1 / 8
+def size_ratio(level: int, top_level: int, smallest: float = 1 / 8) -> float:
+    """The size of model j relative to the largest, K; in the paper (7/8) · 2^(j - K) + 1/8."""
+    return (1 - smallest) * 2.0 ** (level - top_level) + smallest
 
 
 @torch.no_grad()

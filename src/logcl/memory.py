@@ -155,7 +155,10 @@ class Memory:
             orders: dict[allocation.Slot, NDArray[np.intp]] = {}
             parts = {s: pool.part(s.start - first, s.stop - first + 1) for s in plan.train}
             options = now.settings.generator
-            steps = sum(fit_steps(len(part), len(np.unique(part.y)), options) for part in parts.values())
+            steps = sum(
+                fit_steps(len(part), len(np.unique(part.y)), options, warm=bool(now.levels) or number > 0)
+                for number, part in enumerate(parts.values())
+            )
             with (progress or Silent()).track(f"absorbing {len(x):,} samples", max(steps, 1)) as count:
                 bars = Counted(progress or Silent(), count)
                 for slot, part in parts.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -27,39 +28,69 @@ _ROUNDING = 0.4  # of a step: coefficients nearer to zero than this fall to it, 
 _TOLERANCE = 0.1  # by what share a kept step may miss the bytes it is meant for
 
 
+class Analysis(nn.Module):
+    """The half of a codec that replay does without: where an image's symbols lie, and what they cost.
+
+    image ── encoder ── embedding ── times gain ── position ── rounded ── symbol
+    """
+
+    exchange: Tensor
+    """Squared error that is worth a bit: what the last fit arrived at."""
+
+    def __init__(self, spec: networks.AutoencoderSpec) -> None:
+        super().__init__()
+        self.encoder = networks.encoder(spec, centred=True)
+        self.prior = _Logistic(spec.length)
+        self.register_buffer("exchange", torch.tensor(0.016 / math.prod(spec.image_shape)))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Images (n, C, H, W) in [0, 1] → positions (n, length)."""
+        position: Tensor = self.prior.gain() * self.encoder(image)
+        return position
+
+
+@dataclass(frozen=True)
+class Start:
+    """Networks of another level to begin with, instead of random weights."""
+
+    decoder: nn.Module
+    analysis: nn.Module | None = None
+
+
 def trained(
     x: NDArray[np.uint8],
     spec: networks.AutoencoderSpec,
     settings: GeneratorSettings,
     work: Work,
-    start: nn.Module | None,
+    start: Start | None,
     distortion: Callable[[Tensor, Tensor], Tensor] = nn.functional.mse_loss,
 ) -> Encoding:
     """Encoder and decoder trained together for the least error at the rate asked for; x (n, C, H, W).
 
     loss = squared error + exchange · bits, where the bits come from a logistic distribution that is learned
     for each symbol, and rounding is uniform noise for the bits, the rounded value itself for the decoder.
-    `exchange` drifts until the target is met. `start` is a decoder to begin with instead of random weights.
+    `exchange` drifts until the target is met.
     `distortion` of (decoded, image), both in [0, 1], takes the place of the squared error in the loss.
     """
     device = choose_device()
     with seeded(work.generator):
-        encoder = networks.encoder(spec, centred=True).to(device)
+        analysis = Analysis(spec).to(device)
         decoder = networks.decoder(spec).to(device)
+    usual = float(analysis.exchange)
     if start is not None:
-        decoder.load_state_dict(start.state_dict())
-        decoder.requires_grad_(True)
-    prior = _Logistic(spec.length).to(device)
+        decoder.load_state_dict(start.decoder.state_dict())
+        if start.analysis is not None:
+            analysis.load_state_dict(start.analysis.state_dict())
+    recipe = shortened(settings) if start is not None and start.analysis is not None else settings
     images = torch.from_numpy(x).to(device)
-    values = math.prod(spec.image_shape)
-    exchange = usual = 0.016 / values
+    exchange = float(analysis.exchange)
     wanted = 0.0 if settings.bytes_per_sample is None else 8 * settings.bytes_per_sample
 
     def loss(rows: Tensor) -> Tensor:
         nonlocal exchange
         image = to_unit(images[rows.to(device)])
-        position = prior.gain() * encoder(image)
-        bits = prior.bits(position + torch.rand_like(position) - 0.5)
+        position = analysis(image)
+        bits = analysis.prior.bits(position + torch.rand_like(position) - 0.5)
         rounded = position + (position.round() - position).detach()
         error = distortion(decoder(rounded / FINENESS), image)
         # Less a constant, so that the loss of a code on target is its error, whatever the exchange is.
@@ -69,13 +100,25 @@ def trained(
         exchange = min(max(exchange, usual / 100), 100 * usual)
         return total
 
-    fit(nn.ModuleList([encoder, decoder, prior]), loss, len(x), settings, work)
+    fit(nn.ModuleList([analysis, decoder]), loss, len(x), recipe, work)
+    analysis.exchange.fill_(exchange)
     with torch.no_grad():
         blocks = [
-            (prior.gain() * encoder(to_unit(block))).round().clamp(-entropy.LARGEST, entropy.LARGEST).cpu()
+            analysis(to_unit(block)).round().clamp(-entropy.LARGEST, entropy.LARGEST).cpu()
             for block in images.split(rows_at_once(spec.image_shape))
         ]
-    return _encoding(decoder, torch.cat(blocks).to(torch.int16), len(x))
+    return _encoding(decoder, torch.cat(blocks).to(torch.int16), len(x), analysis)
+
+
+def shortened(settings: GeneratorSettings) -> GeneratorSettings:
+    """The recipe of a fit that begins where another ended."""
+    share = settings.warm_share
+    return settings.model_copy(
+        update={
+            "epochs": max(round(settings.epochs * share), 1),
+            "min_steps": round(settings.min_steps * share),
+        }
+    )
 
 
 def cosine_coded(
@@ -129,9 +172,11 @@ def _calibrated(
     return _bisect(excess, finest=0.5 * math.sqrt(spec.length) / entropy.LARGEST)
 
 
-def _encoding(decoder: nn.Module, symbols: Tensor, samples: int) -> Encoding:
+def _encoding(
+    decoder: nn.Module, symbols: Tensor, samples: int, analysis: nn.Module | None = None
+) -> Encoding:
     stored = QuantisedCodes(entropy.encode(symbols.numpy()), len(symbols) // samples)
-    return Encoding(decoder, stored, np.arange(samples))
+    return Encoding(decoder, stored, np.arange(samples), analysis)
 
 
 def _excess(settings: GeneratorSettings, spent: float, error: float) -> float:

@@ -100,8 +100,15 @@ class GeneratorSettings(Recipe):
     bits: int = Field(256, ge=1, le=65_536)
     """Binary and index codes: length of a code; for `superposed` of its address, so that the table has 2^bits
     rows at every level."""
+    smallest: float = Field(1 / 8, gt=0, le=1)
+    """Share of the largest level's weights that the smallest ones tend to; 1: all levels are alike."""
     warm_start: bool = True
-    """Whether the largest level begins with the decoder of the largest level it replaces."""
+    """Whether a level begins with the networks of the largest one, if it has as many weights."""
+    keep_encoder: bool = False
+    """Quantised codes of `mlp` and `conv`: whether the largest level keeps what its codes were made with, so
+    that later fits begin with it too."""
+    warm_share: float = Field(1.0, gt=0, le=1)
+    """Share of the passes and steps that such a fit takes."""
     labels: Literal["stored", "labeller"] = "stored"
     """`stored`: packed integers; `labeller`: the paper's local f(x; θk) applied to the decoded image."""
     warm_up_epochs: int = Field(10, ge=1)
@@ -241,11 +248,18 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
 
 
 def _fast_generator(image_shape: ImageShape, values: int) -> GeneratorSettings:
-    if image_shape[0] == 1 and values <= 2048:
+    _, height, width = image_shape
+    if image_shape[0] == 1 and values <= 256:
         return GeneratorSettings(
             network="mlp", bytes_per_sample=max(8, values / 28), symbols=max(16, min(64, values // 2)),
-            width=max(64, values // 2), epochs=20,
-            min_steps=800 if values <= 256 else 2400, learning_rate=1e-2, patience=8,
+            width=max(64, values // 2), epochs=20, min_steps=800, learning_rate=1e-2, patience=8,
+        )  # fmt: skip
+    if image_shape[0] == 1 and values <= 2048:
+        # Three planes of symbols at a quarter of the resolution. A decoder of convolutions is so small that
+        # all levels can have the same one, which can then begin where the largest is.
+        return GeneratorSettings(
+            network="conv", psnr=26.5, symbols=3 * -(-height // 4) * -(-width // 4), width=24, smallest=1,
+            keep_encoder=True, warm_share=0.35, epochs=20, min_steps=1600, learning_rate=5e-3, patience=8,
         )  # fmt: skip
     return GeneratorSettings(network="cosine", psnr=30, width=48)
 

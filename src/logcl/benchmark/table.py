@@ -94,7 +94,16 @@ def summary(results: Sequence[Result]) -> Table:
                 *(_seconds(mine, phase) for phase in ("absorb", "train")),
             )
         )
-    columns = ("method", "seeds", "accuracy %", "forgetting %", "bytes kept", "of raw %", "absorb s", "train s")
+    columns = (
+        "method",
+        "seeds",
+        "accuracy %",
+        "forgetting %",
+        "bytes kept",
+        "of raw %",
+        "absorb s",
+        "train s",
+    )
     first = results[0]
     title = f"{first.stream}, {len(first.tasks)} tasks, {len(first.classes)} classes"
     return Table(

@@ -132,12 +132,12 @@ class ConvDecoder(nn.Module):
         planes, _, _ = _grid(spec)
         self.layers = nn.Sequential(
             nn.Conv2d(planes, 2 * width, 3, padding=1),
-            nn.GELU(),
+            nn.ReLU(),
             nn.Conv2d(2 * width, 2 * width, 3, padding=1),
-            nn.GELU(),
+            nn.ReLU(),
             nn.Conv2d(2 * width, 4 * width, 1),
             nn.PixelShuffle(2),
-            nn.GELU(),
+            nn.ReLU(),
             nn.Conv2d(width, 4 * channels, 3, padding=1),
             nn.PixelShuffle(2),
             nn.Sigmoid(),
@@ -163,11 +163,11 @@ class ConvEncoder(nn.Module):
         planes, _, _ = _grid(spec)
         self.layers = nn.Sequential(
             nn.Conv2d(channels, width, 5, stride=2, padding=2),
-            nn.GELU(),
+            nn.ReLU(),
             nn.Conv2d(width, 2 * width, 3, stride=2, padding=1),
-            nn.GELU(),
+            nn.ReLU(),
             nn.Conv2d(2 * width, 2 * width, 3, padding=1),
-            nn.GELU(),
+            nn.ReLU(),
             nn.Conv2d(2 * width, planes, 1),
             Centre(planes, affine=False) if centred else nn.Identity(),
         )

@@ -1,0 +1,177 @@
+"""The benches: which experiments each of them consists of, at each scale.
+
+`full` is the paper's size. `small` learns a part of the data, about a quarter of an hour on two cores.
+`smoke` only shows that everything runs. The code and the tables are the same for all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from logcl.benchmark.grid import Cell, Scale, Thinning
+
+Changes = dict[str, Any]
+
+_QUICK: Changes = {
+    "generator.epochs": 1, "generator.min_steps": 4, "generator.warm_up_epochs": 1,
+    "generator.labeller_training.epochs": 1, "generator.labeller_training.min_steps": 4,
+    "classifier.epochs": 1, "classifier.min_steps": 4, "unit": 32,
+}  # fmt: skip
+"""Settings that make anything run in a second, and learn nothing."""
+
+_QUICK_OPTIONS: dict[str, Changes] = {
+    "vcl": {"training.epochs": 1, "training.min_steps": 4, "refining.epochs": 1, "refining.min_steps": 4},
+    "curl": {"training.epochs": 1, "training.min_steps": 4},
+    "hypercl": {"generator.epochs": 1, "generator.min_steps": 4},
+}
+
+_SMALL: dict[str, Thinning] = {
+    "mnist": Thinning(per_class=500),
+    "omniglot": Thinning(per_class=100),
+    "omniglot-100": Thinning(one_class_in=3),
+    "cifar100": Thinning(per_class=20),
+}
+_SMOKE: dict[str, Thinning] = {
+    "mnist": Thinning(per_class=20, test_per_class=5),
+    "omniglot": Thinning(per_class=5, one_class_in=2, test_per_class=2),
+    "omniglot-100": Thinning(per_class=4, one_class_in=3, test_per_class=1),
+    "cifar100": Thinning(per_class=2, one_class_in=5, test_per_class=2),
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A named grid."""
+
+    name: str
+    summary: str
+    cells: Callable[[Scale, int], Iterator[Cell]]
+    """Scale and seed → the cells of that seed."""
+    seeds: dict[Scale, int]
+    """How many seeds each scale has unless the user says otherwise."""
+
+    def grid(self, scale: Scale, seeds: int | None = None, methods: set[str] | None = None) -> list[Cell]:
+        """All cells, a seed after the other: an interrupted grid has whole tables of fewer seeds."""
+        count = self.seeds[scale] if seeds is None else seeds
+        cells = [_scaled(cell, scale) for seed in range(count) for cell in self.cells(scale, seed)]
+        return [cell for cell in cells if methods is None or cell.method in methods]
+
+
+def _scaled(cell: Cell, scale: Scale) -> Cell:
+    """The cell on as much data, and with as much training, as the scale allows."""
+    if scale == "full":
+        return cell
+    thin = cell.thinning or (_SMALL if scale == "small" else _SMOKE).get(cell.stream)
+    if scale == "small":
+        return cell.model_copy(update={"thinning": thin})
+    return cell.model_copy(
+        update={
+            "thinning": thin,
+            "changes": {**_QUICK, **cell.changes},
+            "options": {**_QUICK_OPTIONS.get(cell.method, {}), **cell.options},
+        }
+    )
+
+
+def _table1(scale: Scale, seed: int) -> Iterator[Cell]:
+    del scale
+    for stream in ("mnist", "omniglot"):
+        for method in ("logcl", "joint", "binplay", "er", "finetune", "hypercl", "vcl", "curl"):
+            yield Cell(stream=stream, method=method, seed=seed)
+
+
+TABLE2_SETTINGS = {
+    "ewc": "offline", "si": "offline", "hypercl": "offline", "er": "online", "mir": "online", "gss": "online",
+    "icarl": "offline", "gdumb": "online", "gmed": "online",
+}  # fmt: skip
+"""In which of the field's two settings the paper's figure of a rival was measured."""
+
+
+def _table2(scale: Scale, seed: int) -> Iterator[Cell]:
+    for method in ("logcl", "joint", "finetune"):
+        yield Cell(stream="cifar100", method=method, seed=seed)
+    for method, setting in TABLE2_SETTINGS.items():
+        cell = Cell(stream="cifar100", method=method, seed=seed, preset=setting, variant=setting)
+        if scale != "full":
+            # Buffers shrink with the data, and 70 passes are more than a quarter of an hour has room for.
+            share = {"online": "400", "offline": "100"}[setting]
+            fewer = {"classifier.epochs": 5} if setting == "offline" and scale == "small" else {}
+            cell = cell.model_copy(update={"budget": share, "changes": fewer})
+        yield cell
+
+
+def _extreme(scale: Scale, seed: int) -> Iterator[Cell]:
+    for method in ("logcl", "replay-buffer", "generative-replay", "joint"):
+        cell = Cell(stream="omniglot-100", method=method, seed=seed, evaluate="every")
+        if scale == "small":
+            # A third of the characters: a unit of a third, so that the counter counts as far.
+            cell = cell.model_copy(update={"evaluate": "10", "changes": {"unit": 128}})
+        elif scale == "smoke":
+            cell = cell.model_copy(update={"evaluate": "5", "tasks": 10})
+        yield cell
+
+
+MNIST_BYTES = (12, 18, 27, 40, 60, 90, 135, 200)
+"""Bytes of a sample, by budget; a raw one has 784."""
+COLOUR_BYTES = (40, 60, 90, 135, 200, 300, 450, 700)
+"""The same of CIFAR-100's 3,072."""
+
+
+def _bytes(scale: Scale, seed: int) -> Iterator[Cell]:
+    for stream, budgets, samples in (("mnist", MNIST_BYTES, 60_000), ("cifar100", COLOUR_BYTES, 50_000)):
+        changes: Changes = {}
+        thin: Thinning | None = None
+        if scale == "small":
+            thin = Thinning(per_class=200) if stream == "mnist" else Thinning(per_class=20)
+            changes = {"classifier.width": 16} if stream == "cifar100" else {}
+            samples = 2000
+        elif scale == "smoke":
+            thin = _SMOKE[stream]
+            samples = 200 if stream == "mnist" else 40
+            budgets = budgets[::4]
+        cell = Cell(stream=stream, method="joint", seed=seed, changes=changes, thinning=thin)
+        yield cell
+        yield cell.model_copy(update={"method": "logcl", "variant": "default"})
+        yield cell.model_copy(update={"method": "logcl", "variant": "paper-cpu", "preset": "paper-cpu"})
+        for count in budgets:
+            at = {"variant": f"{count}B"}
+            quality = {**changes, "generator.bytes_per_sample": count}
+            yield cell.model_copy(update={**at, "method": "logcl", "changes": quality})
+            yield cell.model_copy(update={**at, "method": "gdumb", "budget": f"{count * samples / 1e6}MB"})
+            for codec in ("webp", "jpeg", "avif"):
+                options = {"codec": codec, "bytes_per_sample": count}
+                name = {"variant": f"{codec}-{count}B"}
+                yield cell.model_copy(update={**name, "method": "codec-buffer", "options": options})
+
+
+def _growth(scale: Scale, seed: int) -> Iterator[Cell]:
+    # What is measured is the memory: the classifier is trained once, briefly.
+    changes: Changes = {"classifier.epochs": 1, "classifier.min_steps": 4, "generator.min_steps": 100}
+    tasks = {"smoke": 12, "small": 48, "full": 120}[scale]
+    thin = {
+        "smoke": Thinning(per_class=60, test_per_class=5),
+        "small": Thinning(per_class=1200),
+        "full": None,
+    }
+    if scale == "small":
+        changes |= {"generator.epochs": 2, "unit": 250}
+    for method in ("logcl", "generative-replay"):
+        yield Cell(
+            stream="mnist", method=method, seed=seed, changes=changes, tasks=tasks, thinning=thin[scale]
+        )
+
+
+BENCHES = {
+    bench.name: bench
+    for bench in (
+        Bench(
+            "table1", "the paper's table of MNIST and Omniglot", _table1, {"smoke": 1, "small": 2, "full": 3}
+        ),
+        Bench("table2", "the paper's table of CIFAR-100", _table2, {"smoke": 1, "small": 2, "full": 1}),
+        Bench("extreme", "100 tasks, 300 characters", _extreme, {"smoke": 1, "small": 2, "full": 3}),
+        Bench("bytes", "accuracy against bytes kept", _bytes, {"smoke": 1, "small": 1, "full": 1}),
+        Bench("growth", "what a task costs as n grows", _growth, {"smoke": 1, "small": 1, "full": 1}),
+    )
+}
