@@ -138,7 +138,7 @@ def test_every_table_of_results_is_what_its_runs_say():
 
 def test_the_readmes_table_is_what_was_measured():
     from logcl.cli.console import human_bytes
-    from logcl.cli.run import mean_and_error
+    from logcl.words import spread
     from logcl.result import Result
 
     readme = (ROOT / "README.md").read_text()
@@ -149,8 +149,8 @@ def test_the_readmes_table_is_what_was_measured():
         assert [result.seed for result in results] == [0, 1, 2, 3, 4]
         cells = (
             name,
-            mean_and_error([result.final_accuracy for result in results]),
-            mean_and_error([result.forgetting or 0.0 for result in results]),
+            spread([result.final_accuracy for result in results], 3),
+            spread([result.forgetting or 0.0 for result in results], 3),
             human_bytes(float(np.mean([result.memory_bytes for result in results]))),
             f"{np.mean([sum(result.seconds.values()) for result in results]):.1f}",
         )

@@ -5,12 +5,12 @@ Long jobs take a `Progress` and call `track`; what is shown is decided once, by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     TaskProgressColumn,
@@ -65,12 +65,28 @@ class Counted:
             yield advance
 
 
-class Bars:
-    """Progress bars on stderr that vanish when the job is done; nothing when stderr is no terminal."""
+class _BelowSomething(RichProgress):
+    """Bars below whatever else is to be seen while they move."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    above: Callable[[], RenderableType] | None = None
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        if self.above is not None:
+            yield self.above()
+        yield from super().get_renderables()
+
+
+class Bars:
+    """Progress bars on stderr that vanish when the job is done; nothing when stderr is no terminal.
+
+    `above` is asked again and again for what to show above them.
+    """
+
+    def __init__(
+        self, console: Console | None = None, above: Callable[[], RenderableType] | None = None
+    ) -> None:
         console = console or Console(stderr=True)
-        self._rich = RichProgress(
+        self._rich = _BelowSomething(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             TaskProgressColumn(),
@@ -80,6 +96,7 @@ class Bars:
             transient=True,
             disable=not console.is_terminal,
         )
+        self._rich.above = above
 
     def __enter__(self) -> Bars:
         self._rich.start()

@@ -7,8 +7,7 @@ goes on where it was: whatever has no file yet is still to do.
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -109,11 +108,14 @@ def run(
             f"{place.folder} cannot be made ({error.strerror}); choose another --out"
         ) from error
     streams = _Streams(data_dir, progress)
+    finished = place.finished(cells)
     for cell in cells:
-        path = place.path(cell)
-        if path.exists():
-            yield Event(cell, "done", result.read(path))
+        if cell.name in finished:
+            yield Event(cell, "done", finished[cell.name])
+    for cell in cells:
+        if cell.name in finished:
             continue
+        path = place.path(cell)
         try:
             with writer_lock(path):
                 if not path.exists():  # unless another process finished it just before the lock was free
@@ -165,13 +167,12 @@ class _Streams:
         return self._stream
 
 
-@dataclass
+@dataclass(frozen=True)
 class Estimate:
     """How long the rest of a grid takes, judged by cells that are finished."""
 
     seconds: dict[str, float]
     """Of finished cells, by name."""
-    clock: Callable[[], float] = time.monotonic
 
     def of(self, cell: Cell, cells: Sequence[Cell]) -> float | None:
         """Like the same method on the same stream, else the same method anywhere, else any cell so far."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from logcl.result import Result
+from logcl.words import human_bytes, spread
 
 
 @dataclass(frozen=True)
@@ -42,32 +43,6 @@ class Table:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def spread(values: Sequence[float], digits: int = 2) -> str:
-    """12.34 ± 0.05: the mean, and its standard error where there are several values."""
-    if not len(values):
-        return "–"
-    mean = f"{np.mean(values):.{digits}f}"
-    if len(values) < 2:
-        return mean
-    return f"{mean} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.{digits}f}"
-
-
-def human_bytes(count: float) -> str:
-    """12.3 kB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            break
-        count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
-
-
-def human_seconds(seconds: float) -> str:
-    """12 s, 3.4 min, 1.2 h."""
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
 
 
 def summary(results: Sequence[Result]) -> Table:
@@ -111,8 +86,9 @@ def summary(results: Sequence[Result]) -> Table:
         columns=("stream", *columns) if several else columns,
         rows=tuple(rows),
         notes=(
-            "Accuracy is over all classes after the last task, no task label given; forgetting as Chaudhry et "
-            "al. 2018; bytes are all that is needed to go on; mean ± standard error over seeds; seconds are means.",
+            "Accuracy is over all classes after the last task, no task label given; forgetting as Chaudhry "
+            "et al. 2018; bytes are all that is needed to go on; mean ± standard error over seeds; seconds are "
+            "means.",
         ),
     )
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from logcl import allocation
 from logcl.benchmark.published import published
-from logcl.benchmark.table import Table, human_bytes, spread
+from logcl.benchmark.table import Table
 from logcl.result import Result
 from logcl.settings import BUDGETS
+from logcl.words import human_bytes, spread
 
 Results = Sequence[Result]
 
@@ -79,7 +80,8 @@ def table2(results: Results) -> list[Table]:
             )
         )
     columns = (
-        "method", "accuracy %", "paper %", "setting", "samples kept", "bytes kept", "passes", "network", "seeds",
+        "method", "accuracy %", "paper %", "setting", "samples kept", "bytes kept", "passes", "network",
+        "seeds",
     )  # fmt: skip
     return [Table("Table 2: CIFAR-100 in 20 tasks", columns, tuple(rows), (_ACCURACY, *_part(results)))]
 
@@ -164,7 +166,7 @@ def bytes_table(results: Results) -> list[Table]:
 
 
 def planned(upto: int, unit: int, task: int) -> list[tuple[int, int, int, int, int]]:
-    """(n, models, samples fitted so far, by a single model, most re-encodings) at 1, 2, 5 · 10^k up to `upto`.
+    """(n, models, samples fitted so far, by a single model, most re-encodings) at n = 1, 2, 5 · 10^k.
 
     Tasks of `task` samples. Nothing is trained: allocation alone decides.
     """

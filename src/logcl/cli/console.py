@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from logcl.errors import BadSettings
@@ -49,9 +48,14 @@ PsnrOption = Annotated[
 
 
 @contextmanager
-def job(what_is_safe: str | Callable[[], str]) -> Iterator[Bars]:
-    """Progress bars around a long job; Ctrl-C ends it with a sentence that says what state is left."""
-    with Bars(err) as bars:
+def job(
+    what_is_safe: str | Callable[[], str], above: Callable[[], RenderableType] | None = None
+) -> Iterator[Bars]:
+    """Progress bars around a long job; Ctrl-C ends it with a sentence that says what state is left.
+
+    `above` gives what is shown above the bars.
+    """
+    with Bars(err, above) as bars:
         try:
             yield bars
         except KeyboardInterrupt:
@@ -115,11 +119,3 @@ def parse_shape(text: str) -> ImageShape:
         raise BadSettings(f"--image-shape {text} is not CHANNELSxHEIGHTxWIDTH, e.g. 3x32x32")
     channels, height, width = map(int, parts)
     return channels, height, width
-
-
-def human_bytes(count: float) -> str:
-    """1,234 B, 12.3 kB, 4.56 MB, ..."""
-    if count < 10_000:
-        return f"{count:,.0f} B"
-    power = min(int(math.log10(count)) // 3, 4)
-    return f"{count / 1000**power:.3g} {('kB', 'MB', 'GB', 'TB')[power - 1]}"

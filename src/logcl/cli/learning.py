@@ -21,7 +21,6 @@ from logcl.cli.console import (
     PsnrOption,
     SetOption,
     err,
-    human_bytes,
     job,
     out,
     parse_changes,
@@ -39,6 +38,7 @@ from logcl.streams import CATALOG, open_stream, read_npz, read_npz_images
 from logcl.streams.archives import reading
 from logcl.streams.folder import task_folders
 from logcl.streams.images import list_all_images, read_folder, read_image
+from logcl.words import human_bytes
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from PIL import Image
 
 from logcl.allocation import max_generation
 from logcl.classifier import Classifier
-from logcl.cli.console import JsonOption, MemoryArgument, human_bytes, job, out, print_json, print_table
+from logcl.cli.console import JsonOption, MemoryArgument, job, out, print_json, print_table
 from logcl.errors import BadInput, CannotWrite, LogCLError, NotTrained
 from logcl.memory import Memory
 from logcl.progress import Progress
 from logcl.samples import Run, added_errors, by_generation
 from logcl.snapshot import Snapshot
+from logcl.words import human_bytes
 
 
 def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:

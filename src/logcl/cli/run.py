@@ -18,7 +18,6 @@ from logcl.cli.console import (
     JsonOption,
     PsnrOption,
     SetOption,
-    human_bytes,
     job,
     out,
     parse_changes,
@@ -33,6 +32,7 @@ from logcl.result import Result
 from logcl.settings import BUDGETS, PRESETS, USUAL_BUDGET, override
 from logcl.settings import preset as preset_settings
 from logcl.streams import CATALOG, Stream, open_stream
+from logcl.words import human_bytes, spread
 
 
 def run(
@@ -155,8 +155,8 @@ def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], 
         rows.append(
             [
                 name,
-                mean_and_error([result.final_accuracy for result in mine]),
-                mean_and_error(forgotten) if forgotten else "–",
+                spread([result.final_accuracy for result in mine], 3),
+                spread(forgotten, 3),
                 human_bytes(float(np.mean([result.memory_bytes for result in mine]))),
                 human_bytes(float(np.mean([result.raw_bytes for result in mine]))),
                 f"{np.mean([sum(result.seconds.values()) for result in mine]):.1f}",
@@ -205,11 +205,3 @@ def _trap_lines(traps: list[Trap]) -> str:
             f"worst level: {name}, {worst.test:.3f} on its test classes{gap}, {worst.replay:.3f} on replay"
         )
     return f"distortions  {cause}\n             {effect}"
-
-
-def mean_and_error(values: list[float]) -> str:
-    """0.991 ± 0.003: the mean, and its standard error where there are several values."""
-    mean = f"{np.mean(values):.3f}"
-    if len(values) < 2:
-        return mean
-    return f"{mean} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.3f}"

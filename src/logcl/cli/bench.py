@@ -1,0 +1,155 @@
+"""`logcl bench`: the paper's tables and figures from one command."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from logcl.benchmark import grid
+from logcl.benchmark.benches import BENCHES
+from logcl.benchmark.grid import Cell, Estimate, Event, Place, Scale
+from logcl.benchmark.tables import TABLES
+from logcl.cli.console import JsonOption, err, job, out, print_json, print_table
+from logcl.errors import BadSettings
+from logcl.methods import METHODS
+from logcl.result import Result
+from logcl.words import human_bytes, human_seconds
+
+
+def bench(
+    name: Annotated[str, typer.Argument(metavar="|".join(BENCHES), help="Which tables.")],
+    scale: Annotated[
+        Scale,
+        typer.Option(help="smoke: does it run; small: a quarter of an hour; full: the paper's size."),
+    ] = "small",
+    methods: Annotated[
+        str | None, typer.Option(help="Only these methods of the bench, separated by commas.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="So many seeds, from 0 on.")] = None,
+    streams: Annotated[str | None, typer.Option(help="Only these streams, separated by commas.")] = None,
+    out_dir: Annotated[
+        Path, typer.Option("--out", help="Results go to a folder of the bench's name in here.")
+    ] = Path("results"),
+    data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a grid of experiments and show its tables.
+
+    Each finished experiment is kept in a file, and none is run twice: a grid that was interrupted goes on,
+    and several processes may share one.
+    """
+    if name not in BENCHES:
+        raise BadSettings(f"there is no bench {name!r}; choose one of: {', '.join(BENCHES)}")
+    cells = BENCHES[name].grid(scale, seeds, _chosen(methods, METHODS, "method"))
+    if streams is not None:
+        wanted = _chosen(streams, {cell.stream for cell in cells}, "stream of this bench")
+        cells = [cell for cell in cells if wanted and cell.stream in wanted]
+    if not cells:
+        of_bench = dict.fromkeys(cell.method for cell in BENCHES[name].grid(scale, 1))
+        raise BadSettings(f"{name} has none of these methods; it has: {', '.join(of_bench)}")
+    place = Place(out_dir / name, scale)
+    command = f"logcl bench {name} --scale {scale}"
+    view = _View(cells, f"{name}, {scale}")
+    with (
+        job(f"finished cells are kept in {place.folder}; the same command goes on", view.show) as progress,
+        progress.track(f"{name}, {scale}", len(cells)) as advance,
+    ):
+        for event in grid.run(cells, place, command=command, data_dir=data_dir, progress=progress):
+            view.happened(event)
+            if event.state != "running":
+                advance()
+    finished = list(place.finished(cells).values())
+    tables = TABLES[name](finished) if finished else []
+    if as_json:
+        print_json({"tables": [{"title": t.title, "rows": t.records()} for t in tables]})
+    else:
+        for table in tables:
+            print_table(table.columns, table.rows, f"\n{table.title}")
+            for note in table.notes:
+                out.print(note)
+        out.print(f"\nresults      {place.folder} ({len(finished)} of {len(cells)} cells)")
+    for problem in view.problems():
+        err.print(problem)
+    if any(event.state == "failed" for event in view.events.values()):
+        raise typer.Exit(1)
+
+
+def _chosen(text: str | None, known: Collection[str], what: str) -> set[str] | None:
+    if text is None:
+        return None
+    names = {part.strip() for part in text.split(",")}
+    for name in sorted(names - set(known)):
+        raise BadSettings(f"there is no {what} {name!r}; choose from: {', '.join(known)}")
+    return names
+
+
+class _View:
+    """The grid as it is now: one row a method and stream, and when it will all be done."""
+
+    def __init__(self, cells: Sequence[Cell], title: str) -> None:
+        self.cells, self.title = cells, title
+        self.events: dict[str, Event] = {}
+
+    def happened(self, event: Event) -> None:
+        """Remember it; where there is no terminal, say it in a line."""
+        known = self.events.get(event.cell.name)
+        self.events[event.cell.name] = event
+        if not err.is_terminal and event.state != "running" and known is not None:
+            done = sum(event.state == "done" for event in self.events.values())
+            found = event.problem if event.result is None else _found([event.result])
+            err.print(f"{done}/{len(self.cells)}  {event.cell.name}: {event.state}  {found}  {self._end()}")
+
+    def show(self) -> RenderableType:
+        """What is drawn above the progress bars."""
+        table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="bold", title=self.title)
+        for column in ("stream", "method", "done", "accuracy, bytes, time", ""):
+            table.add_column(column, no_wrap=True)
+        for key in dict.fromkeys((cell.stream, cell.method) for cell in self.cells):
+            mine = [cell for cell in self.cells if (cell.stream, cell.method) == key]
+            events = [self.events[cell.name] for cell in mine if cell.name in self.events]
+            results = [event.result for event in events if event.result is not None]
+            states = [event.state for event in events if event.state not in ("done", "waiting")]
+            table.add_row(
+                *key, f"{len(results)}/{len(mine)}", _found(results), ", ".join(sorted(set(states)))
+            )
+        return Group(table, Text(self._end(), style="dim"))
+
+    def problems(self) -> list[str]:
+        """What went wrong, and what is still under way elsewhere, in sentences."""
+        failed = [event for event in self.events.values() if event.state == "failed"]
+        elsewhere = sum(event.state == "elsewhere" for event in self.events.values())
+        lines = [f"logcl: {event.cell.name} failed: {event.problem}" for event in failed]
+        if elsewhere:
+            lines.append(f"logcl: {elsewhere} cells are being run by other processes")
+        return lines
+
+    def _end(self) -> str:
+        results = {name: event.result for name, event in self.events.items() if event.result is not None}
+        seconds = {name: sum(result.seconds.values()) for name, result in results.items()}
+        open_cells = [cell for cell in self.cells if self._open(cell)]
+        left = Estimate(seconds).left(self.cells, open_cells)
+        if left is None or not open_cells:
+            return ""
+        end = datetime.now() + timedelta(seconds=left)
+        return f"about {human_seconds(left)} left, until {end:%H:%M}, judged by finished cells"
+
+    def _open(self, cell: Cell) -> bool:
+        event = self.events.get(cell.name)
+        return event is None or event.state in ("running", "waiting")
+
+
+def _found(results: Sequence[Result]) -> str:
+    if not results:
+        return ""
+    accuracy = np.mean([result.final_accuracy for result in results])
+    held = float(np.mean([result.memory_bytes for result in results]))
+    seconds = float(np.mean([sum(result.seconds.values()) for result in results]))
+    return f"{accuracy:.1%}, {human_bytes(held)}, {human_seconds(seconds)}"
