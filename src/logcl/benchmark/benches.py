@@ -23,8 +23,16 @@ _QUICK: Changes = {
 
 _QUICK_OPTIONS: dict[str, Changes] = {
     "vcl": {"training.epochs": 1, "training.min_steps": 4, "refining.epochs": 1, "refining.min_steps": 4},
-    "curl": {"training.epochs": 1, "training.min_steps": 4},
-    "hypercl": {"generator.epochs": 1, "generator.min_steps": 4},
+    "curl": {"training.epochs": 1, "training.min_steps": 4, "width": 16},
+    "hypercl": {
+        "generator.epochs": 1,
+        "generator.min_steps": 4,
+        "encoder": (16,),
+        "decoder": (16,),
+        "latent": 4,
+        "chunks": 4,
+        "held": 2,
+    },
 }
 
 _SMALL: dict[str, Thinning] = {

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from logcl.result import Result
+from logcl.settings import BUDGETS, USUAL_BUDGET
+from logcl.settings import preset as preset_settings
 from logcl.words import human_bytes, spread
 
 
@@ -87,8 +89,8 @@ def summary(results: Sequence[Result]) -> Table:
         rows=tuple(rows),
         notes=(
             "Accuracy is over all classes after the last task, no task label given; forgetting as Chaudhry "
-            "et al. 2018; bytes are all that is needed to go on; mean ± standard error over seeds; seconds are "
-            "means.",
+            "et al. 2018; bytes are all that is needed to go on; mean ± standard error over seeds; seconds "
+            "are means.",
         ),
     )
 
@@ -96,9 +98,25 @@ def summary(results: Sequence[Result]) -> Table:
 def label(result: Result) -> str:
     """A method, with what tells its setting from the usual one."""
     parts = [result.method]
-    if result.settings.preset != "fast":
-        parts.append(result.settings.preset)
+    preset = result.settings.preset
+    if preset != "fast":
+        parts.append(preset)
+    usual = preset_settings(preset, result.settings.image_shape).generator
+    mine = result.settings.generator
+    if result.method == "logcl" and mine.bytes_per_sample not in (None, usual.bytes_per_sample):
+        parts.append(f"{mine.bytes_per_sample:g} B")
+    if result.method == "logcl" and mine.psnr not in (None, usual.psnr):
+        parts.append(f"{mine.psnr:g} dB")
+    if result.method == "codec-buffer":
+        wanted = result.options.get("bytes_per_sample")
+        parts += [result.options["codec"], *([f"{wanted:g} B"] if wanted else [])]
+    if result.method in _BUFFERS and result.budget not in (None, BUDGETS.get(preset, USUAL_BUDGET)):
+        parts.append(str(result.budget))
     return ", ".join(parts)
+
+
+_BUFFERS = ("er", "mir", "gss", "gmed", "icarl", "gdumb", "vcl")
+"""Methods that keep as many samples as they are allowed to."""
 
 
 def _seconds(results: Sequence[Result], phase: str) -> str:

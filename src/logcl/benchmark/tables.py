@@ -17,9 +17,8 @@ from logcl.words import human_bytes, spread
 Results = Sequence[Result]
 
 
-def _groups(
-    results: Results, key: Callable[[Result], tuple[str, ...]]
-) -> dict[tuple[str, ...], list[Result]]:
+def by(results: Results, key: Callable[[Result], tuple[str, ...]]) -> dict[tuple[str, ...], list[Result]]:
+    """Results that have the same key, in the order of their first."""
     groups: dict[tuple[str, ...], list[Result]] = {}
     for result in results:
         groups.setdefault(key(result), []).append(result)
@@ -44,7 +43,7 @@ def table1(results: Results) -> list[Table]:
     """The paper's table 1, ours beside it."""
     streams = sorted({result.stream for result in results})
     rows = []
-    methods = _groups(results, lambda r: (r.method,))
+    methods = by(results, lambda r: (r.method,))
     best = sorted(methods, key=lambda m: -np.mean([r.final_accuracy for r in methods[m]]))
     for (method,) in best:
         row = [method]
@@ -61,7 +60,7 @@ def table1(results: Results) -> list[Table]:
 def table2(results: Results) -> list[Table]:
     """The paper's table 2; the setting of every row is a column."""
     rows = []
-    groups = _groups(results, lambda r: (r.method, r.settings.preset))
+    groups = by(results, lambda r: (r.method, r.settings.preset))
     for (method, preset), mine in sorted(
         groups.items(), key=lambda group: -np.mean([r.final_accuracy for r in group[1]])
     ):
@@ -98,7 +97,7 @@ def _samples_kept(result: Result) -> str:
 
 def extreme(results: Results) -> list[Table]:
     """The paper's experiment of 100 tasks, at its end."""
-    groups = _groups(results, lambda r: (r.method,))
+    groups = by(results, lambda r: (r.method,))
     raw = [r.memory_bytes for r in groups.get(("replay-buffer",), [])]
     rows = []
     for (method,), mine in sorted(groups.items(), key=lambda g: -np.mean([r.final_accuracy for r in g[1]])):
@@ -145,7 +144,7 @@ def kind(result: Result) -> str:
 def bytes_table(results: Results) -> list[Table]:
     """Accuracy and quality by bytes, one table a stream."""
     tables = []
-    for (stream,), mine in sorted(_groups(results, lambda r: (r.stream,)).items()):
+    for (stream,), mine in sorted(by(results, lambda r: (r.stream,)).items()):
         rows = []
         for result in sorted(mine, key=lambda r: (kind(r), r.memory_bytes)):
             samples = sum(task.samples for task in result.tasks)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from logcl.errors import BadSettings
-from logcl.methods.protocol import Method, Part, Problem, State
+from logcl.methods.protocol import Method, Part, Problem, Replayed, State
 from logcl.methods.solver import Retrained, label_type
 from logcl.settings import Frozen
 from logcl.streams import Task
@@ -104,6 +104,12 @@ class CodecBuffer(Method):
             quality = self.files.quality
             self.files.append(task.x, task.y, self._quality(task.x) if quality is None else quality)
         self.solver.outdated()
+
+    def replayed(self) -> Replayed:
+        """Every sample, decompressed: encoded once."""
+        images, _ = self.files.everything()
+        once = np.zeros(len(images), dtype=np.int64)
+        return Replayed(images.numpy(), np.arange(len(images)), once, once)
 
     def parts(self) -> tuple[Part, ...]:
         """The files; the network is trained again."""

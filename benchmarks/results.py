@@ -1,0 +1,124 @@
+"""Every table and figure of results/ and the README, made from the results themselves.
+
+    make results            or: python benchmarks/results.py
+
+results/NAME/*.json are what experiments left: of a bench (`logcl bench NAME`, named after their scale) or of
+`logcl run`. This writes results/NAME/README.md, a bench's figures beside it, and whatever stands between
+`<!-- results:NAME -->` and `<!-- /results:NAME -->` in the README. tests/test_docs.py fails if they disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from logcl.benchmark.benches import BENCHES
+from logcl.benchmark.table import Table, summary
+from logcl.benchmark.tables import TABLES
+from logcl.report import benches, figures, svg
+from logcl.report.figures import Drawing
+from logcl.report.study import studies
+from logcl.result import Result, read
+
+ROOT = Path(__file__).parent.parent
+SCALES = {
+    "full": "The paper's size",
+    "small": "Small: a part of the data, about a quarter of an hour on two cores",
+}
+
+
+def folders() -> list[Path]:
+    return sorted(path for path in (ROOT / "results").iterdir() if any(path.glob("*.json")))
+
+
+def parts(folder: Path) -> Iterator[tuple[str, list[Result]]]:
+    """The scales of a bench, or all there is under no name."""
+    if folder.name not in BENCHES:
+        yield "", [read(path) for path in sorted(folder.glob("*.json"))]
+        return
+    for scale in SCALES:
+        found = [read(path) for path in sorted(folder.glob(f"{scale}-*.json"))]
+        if found:
+            yield scale, found
+
+
+def tables(folder: Path, results: list[Result]) -> list[Table]:
+    return TABLES[folder.name](results) if folder.name in BENCHES else [summary(results)]
+
+
+def drawings(folder: Path, scale: str, results: list[Result]) -> list[Drawing]:
+    """What is worth a file: the bench's own figures, and curves over tasks where methods were examined."""
+    if folder.name not in BENCHES:
+        return []
+    found = benches.drawings(folder.name, results)
+    if folder.name == "extreme":
+        (study,) = studies(results)
+        curves = [figures.memory(study), figures.accuracy(study)]
+        between = figures.limits(study.methods) if any(map(figures.counted, study.methods)) else None
+        histograms = [figures.errors(runs, between) for runs in study.methods] if between else []
+        found += [drawing for drawing in (*curves, *histograms) if drawing is not None]
+    return [_renamed(drawing, f"{scale}-{drawing.name}") for drawing in found]
+
+
+def _renamed(drawing: Drawing, name: str) -> Drawing:
+    return Drawing(**{**vars(drawing), "name": name})
+
+
+def page(folder: Path) -> str:
+    """The folder's README.md."""
+    title = BENCHES[folder.name].summary if folder.name in BENCHES else folder.name
+    lines = [f"# {folder.name}: {title}\n" if folder.name in BENCHES else f"# {title}\n"]
+    for scale, results in parts(folder):
+        if scale:
+            lines.append(f"## {SCALES[scale]}\n")
+        lines += [f"    {command}\n" for command in commands(results)]
+        for table in tables(folder, results):
+            lines += [f"**{table.title}**\n", table.markdown()]
+        lines.append(f"{machine(results)}\n")
+        for drawing in drawings(folder, scale, results):
+            lines.append(f"![{drawing.alternative}]({drawing.name}.svg)\n")
+    return "\n".join(lines)
+
+
+def commands(results: list[Result]) -> list[str]:
+    return sorted({result.command for result in results if result.command})
+
+
+def machine(results: list[Result]) -> str:
+    """Where and with what it was measured."""
+    hardware = results[0].hardware
+    threads = sorted({int(result.hardware["threads"]) for result in results})
+    commits = sorted({(result.commit or "")[:9] for result in results} - {""})
+    return (
+        f"{hardware['processor']}, {hardware['cores']} cores, {' or '.join(map(str, threads))} used; "
+        f"torch {results[0].versions['torch']}, logcl {results[0].versions['logcl']}"
+        + (f", commit {', '.join(commits)}" if commits else "")
+        + "."
+    )
+
+
+def readme(text: str) -> str:
+    """The README with its marked parts made anew: NAME or NAME/SCALE."""
+
+    def made(match: re.Match[str]) -> str:
+        name, _, scale = match[1].partition("/")
+        folder = ROOT / "results" / name
+        results = dict(parts(folder))[scale]
+        shown = "\n".join(table.markdown() for table in tables(folder, results))
+        return f"<!-- results:{match[1]} -->\n{shown}<!-- /results:{match[1]} -->"
+
+    return re.sub(r"<!-- results:([\w/-]+) -->\n.*?<!-- /results:\1 -->", made, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    for folder in folders():
+        (folder / "README.md").write_text(page(folder))
+        for scale, results in parts(folder):
+            svg.save(drawings(folder, scale, results), folder)
+    path = ROOT / "README.md"
+    path.write_text(readme(path.read_text()))
+
+
+if __name__ == "__main__":
+    main()
