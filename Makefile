@@ -2,13 +2,23 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test install lint types imports clean
+.PHONY: run test smoke results install lint types imports clean
 
 run: install
 	@$(BIN)/logcl run digits --tasks 5 --method logcl,finetune,joint --seeds 5 --out runs/digits --overwrite
 
 test: install lint types imports
 	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+# Every bench at its smallest: two minutes. Needs the data sets: see `logcl data list`.
+smoke: install
+	@rm -rf runs/smoke
+	@for bench in table1 table2 extreme bytes growth; do \
+	  $(BIN)/logcl bench $$bench --scale smoke --out runs/smoke || exit 1; done
+
+# The tables and figures of results/ and the README, made anew from the result files.
+results: install
+	@$(BIN)/python benchmarks/results.py
 
 install: .venv/.installed
 

@@ -20,8 +20,9 @@ from PIL import Image
 
 from logcl.allocation import Slot
 from logcl.local_model import LocalModel
+from logcl.presets import preset
 from logcl.samples import raw, squared_errors
-from logcl.settings import Settings, override, preset
+from logcl.settings import Settings, override
 from logcl.streams import open_stream
 
 CODECS: tuple[tuple[str, tuple[int, ...], dict[str, int | bool]], ...] = (

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from logcl import codes, encoding, networks
-from logcl.settings import GeneratorSettings, Recipe, preset
+from logcl.presets import preset
+from logcl.settings import GeneratorSettings, Recipe
 from logcl.stored import IndexCodes
 from logcl.streams import open_stream
 from logcl.training import Work, fit, generator_for, seeded

@@ -34,8 +34,9 @@ from logcl import Memory
 from logcl.classifier import train_network
 from logcl.errors import BadSettings, DataError
 from logcl.networks import ClassifierSpec
+from logcl.presets import preset
 from logcl.progress import Advance, Progress, Silent
-from logcl.settings import Settings, override, preset
+from logcl.settings import Settings, override
 from logcl.streams import open_stream
 from logcl.training import Work, generator_for
 from streams import cpu_name

@@ -20,7 +20,8 @@ from torch import nn
 from logcl.classifier import batch_loss, new_network, predict_classes
 from logcl.memory import Memory
 from logcl.networks import ClassifierSpec
-from logcl.settings import Settings, override, preset
+from logcl.presets import preset
+from logcl.settings import Settings, override
 from logcl.snapshot import Snapshot
 from logcl.streams import Stream, Task, open_stream
 from logcl.training import Work, fit, generator_for

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from logcl import Classifier, Memory, codes, diagnostics
 from logcl.local_model import Description, LocalModel
 from logcl.networks import AutoencoderSpec
+from logcl.presets import preset
 from logcl.samples import Run, raw
-from logcl.settings import override, preset
+from logcl.settings import override
 from logcl.snapshot import Snapshot
 from logcl.stored import BinaryCodes
 

@@ -1,7 +1,6 @@
 """What the README and the docs say is true: their code runs, their names exist."""
 
 import importlib.util
-import json
 import re
 import shlex
 from pathlib import Path
@@ -60,6 +59,8 @@ def test_the_readmes_commands(workplace, logcl):
         "verify",
         "export",
         "run",
+        "report",
+        "bench",
         "methods",
         "presets",
         "data",
@@ -89,7 +90,7 @@ def test_the_names_in_the_paper_guide_exist():
     text = (ROOT / "docs" / "paper.md").read_text()
     named = re.findall(
         r"`((?:allocation|appendix|classifier|codes|diagnostics|encoding|entropy|local_model|networks|quantising"
-        r"|settings|streams)\.\w+(?:\.\w+)?)",
+        r"|presets|settings|streams)\.\w+(?:\.\w+)?)",
         text,
     )
     assert len(named) > 12
@@ -120,26 +121,38 @@ def test_the_figure_is_up_to_date(tmp_path):
     assert (tmp_path / "counter.svg").read_text() == committed
 
 
-def test_every_table_of_results_is_what_its_runs_say():
-    """results/NAME/README.md is made of the files beside it."""
-    spec = importlib.util.spec_from_file_location("table", ROOT / "benchmarks" / "table.py")
+@pytest.fixture(scope="module")
+def made():
+    """The script that makes every table and figure of the results."""
+    spec = importlib.util.spec_from_file_location("results", ROOT / "benchmarks" / "results.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    tables = sorted((ROOT / "results").glob("*/README.md"))
-    assert tables
-    for path in tables:
-        results = [json.loads(file.read_text()) for file in sorted(path.parent.glob("*.json"))]
-        made = module.table(results).splitlines()
-        text = path.read_text().splitlines()
-        assert [line for line in text if line.startswith("|")] == [
-            line for line in made if line.startswith("|")
-        ], path
+    return module
+
+
+def test_every_page_of_results_is_what_its_files_say(made):
+    """`make results` would change nothing: results/NAME/README.md and the README's tables."""
+    folders = made.folders()
+    assert folders
+    for folder in folders:
+        assert (folder / "README.md").read_text() == made.page(folder), folder
+        for scale, results in made.parts(folder):
+            for drawing in made.drawings(folder, scale, results):
+                assert (folder / f"{drawing.name}.svg").exists(), drawing.name
+                assert (folder / f"{drawing.name}.png").exists(), drawing.name
+    readme = (ROOT / "README.md").read_text()
+    assert made.readme(readme) == readme
+
+
+def test_a_figure_that_was_changed_by_hand_is_noticed(made):
+    text = "<!-- results:digits -->\n| logcl | 100 |\n<!-- /results:digits -->"
+    assert made.readme(text) != text
+    assert "| logcl | 5 |" in made.readme(text)
 
 
 def test_the_readmes_table_is_what_was_measured():
-    from logcl.cli.console import human_bytes
-    from logcl.words import spread
     from logcl.result import Result
+    from logcl.words import human_bytes, spread
 
     readme = (ROOT / "README.md").read_text()
     rows = {"logcl": "**LogCL**", "finetune": "fine-tuning", "joint": "joint training on all raw data"}

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from logcl import Memory, experiment
+from logcl.presets import preset
 from logcl.result import Result
-from logcl.settings import override, preset
+from logcl.settings import override
 from logcl.streams import open_stream
 
 

@@ -11,8 +11,9 @@ from logcl import blobs
 from logcl.allocation import Slot
 from logcl.errors import Damaged
 from logcl.local_model import Description, LocalModel, fit_steps, size_ratio
+from logcl.presets import preset
 from logcl.samples import Run, Samples, raw
-from logcl.settings import Settings, override, preset
+from logcl.settings import Settings, override
 
 MODES = {
     "quantised codes": {},
@@ -251,6 +252,37 @@ def test_cosines_that_lie_are_refused(digits, lie):
     forged = safetensors.torch.save(tensors, {"logcl": json.dumps({**about.model_dump(mode="json"), **lie})})
     with pytest.raises(Damaged, match="level-0"):
         LocalModel.from_bytes(forged, "level-0")
+
+
+KEPT = {"generator.network": "conv", "generator.keep_encoder": True, "generator.smallest": 1}
+
+
+def test_only_the_largest_level_keeps_its_encoder_and_others_begin_with_it(digits):
+    settings = options({**KEPT, "generator.min_steps": 60, "generator.warm_share": 0.5})
+    top, _ = LocalModel.fit(Slot(1, 1, 128), take(digits, 128), settings, top_level=1)
+    again = LocalModel.from_bytes(top.to_bytes(), "level-1")
+    for name, value in top.analysis.state_dict().items():
+        assert torch.equal(again.analysis.state_dict()[name], value), name
+    small, _ = LocalModel.fit(Slot(0, 129, 192), take(digits, 64, 128), settings, 1, start=again)
+    cold, _ = LocalModel.fit(Slot(0, 129, 192), take(digits, 64, 128), settings, 1)
+    assert small.analysis is None
+    assert small.about.decoder == top.about.decoder
+    assert small.runs[0].errors[0] < cold.runs[0].errors[0]
+    assert LocalModel.from_bytes(small.to_bytes(), "level-0").analysis is None
+
+
+def test_an_encoder_that_does_not_fit_is_refused(digits):
+    settings = options({**KEPT, "generator.min_steps": 1, "generator.epochs": 1})
+    blob = LocalModel.fit(Slot(0, 1, 32), take(digits, 32), settings, 0)[0].to_bytes()
+    about, tensors = blobs.unpack(blob, Description, "level-0")
+    part = next(name for name in tensors if name.startswith("analysis.encoder"))
+    for forged in (
+        {**tensors, part: tensors[part][:1]},
+        {name: value for name, value in tensors.items() if name != part},
+        {**tensors, "analysis.more": tensors[part].clone()},
+    ):
+        with pytest.raises(Damaged, match="level-0"):
+            LocalModel.from_bytes(blobs.pack(about, forged), "level-0")
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\xff" * 8, b"\x10" + bytes(30), b"\x02" + bytes(7) + b"{}"])

@@ -7,7 +7,8 @@ import torch
 from logcl import Classifier, Memory, blobs
 from logcl.errors import BadSettings
 from logcl.local_model import LocalModel
-from logcl.settings import described, override, preset
+from logcl.presets import preset
+from logcl.settings import described, override
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 

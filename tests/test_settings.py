@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from logcl.cli.console import parse_changes
 from logcl.errors import BadSettings
-from logcl.settings import GeneratorSettings, described, override, preset
+from logcl.presets import preset
+from logcl.settings import GeneratorSettings, described, override
 
 GREY, COLOUR = (1, 8, 8), (3, 32, 32)
 

@@ -10,8 +10,9 @@ from logcl.allocation import Slot
 from logcl.errors import BadSettings
 from logcl.local_model import LocalModel
 from logcl.networks import AutoencoderSpec, SuperposedDecoder, decoder, encoder, latent_numbers, superpose
+from logcl.presets import preset
 from logcl.samples import raw
-from logcl.settings import override, preset
+from logcl.settings import override
 from logcl.stored import IndexCodes
 from logcl.training import generator_for, seeded
 

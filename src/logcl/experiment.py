@@ -27,10 +27,11 @@ from logcl.errors import BadInput, BadSettings, CannotWrite
 from logcl.files import write_atomically
 from logcl.methods import HasLevels, Problem, Replays
 from logcl.methods.protocol import Clock, Effort, HasEffort, Replayed
+from logcl.presets import USUAL_BUDGET
 from logcl.progress import Progress, Silent
 from logcl.result import ERROR_BINS, Examples, GenerationError, Result, Row, TaskRecord
 from logcl.samples import squared_errors
-from logcl.settings import USUAL_BUDGET, Settings
+from logcl.settings import Settings
 from logcl.streams import Stream
 
 _EXAMPLES = 5  # of each level and generation

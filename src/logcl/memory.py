@@ -23,9 +23,9 @@ from logcl import allocation, buffer, samples
 from logcl.errors import BadInput, BadSettings, Damaged, LogCLError, NotAMemory, NotTrained
 from logcl.inputs import Label, as_labels, as_pixels, number_classes
 from logcl.local_model import LocalModel, fit_steps
+from logcl.presets import preset as preset_settings
 from logcl.progress import Counted, Progress, Silent
 from logcl.settings import Frozen, ImageShape, Settings, override
-from logcl.settings import preset as preset_settings
 from logcl.snapshot import ReplayDataset, Snapshot, inconsistency
 from logcl.storage import CLASSIFIER, Header, MemoryFile, pages
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from logcl import Memory
-from logcl.settings import PRESETS, described, preset
+from logcl.presets import PRESETS, preset
+from logcl.settings import described
 
 
 def test_list(logcl):

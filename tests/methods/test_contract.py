@@ -10,7 +10,8 @@ from logcl import methods
 from logcl.errors import BadSettings, Damaged, NotTrained
 from logcl.methods import METHODS, Method, Problem
 from logcl.methods.protocol import BOOKKEEPING
-from logcl.settings import override, preset
+from logcl.presets import preset
+from logcl.settings import override
 from logcl.streams import Task
 
 NAMES = tuple(map(str, range(10)))

@@ -9,7 +9,8 @@ from logcl.methods import Problem
 from logcl.methods.generated import weighted
 from logcl.methods.hypercl import Generator, HyperOptions
 from logcl.methods.vae import Decoder, Encoder, as_images, negative_elbo
-from logcl.settings import Recipe, override, preset
+from logcl.presets import preset
+from logcl.settings import Recipe, override
 from logcl.streams import Task
 from logcl.training import seeded
 

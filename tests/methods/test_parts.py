@@ -17,12 +17,14 @@ from logcl.methods.icarl import herd
 from logcl.methods.rehearsal import losses, weights_ahead
 from logcl.methods.solver import flat_weights, label_type
 from logcl.networks import ClassifierSpec, classifier
-from logcl.settings import BUDGETS, preset
+from logcl.presets import BUDGETS, preset
+from logcl.settings import override
 from logcl.streams import Task
 
 
-def problem(tmp_path, budget="20/class", classes=10, shape=(1, 8, 8), name="fast") -> Problem:
-    return Problem(preset(name, shape), tuple(map(str, range(classes))), tmp_path, budget)
+def problem(tmp_path, budget="20/class", classes=10, shape=(1, 8, 8), name="fast", changes=None) -> Problem:
+    settings = override(preset(name, shape), changes or {})
+    return Problem(settings, tuple(map(str, range(classes))), tmp_path, budget)
 
 
 @pytest.fixture
@@ -208,6 +210,21 @@ class TestImportance:
         assert moved[1e8] < moved[0.0] / 10
 
 
+def test_ewc_is_stable_under_plain_gradient_steps(tmp_path, digits):
+    """With SGD a spring of λF times the rate above 2 would throw the weights ever further."""
+    x, y = digits
+    changes = {
+        "classifier.optimiser": "sgd", "classifier.learning_rate": 0.1, "classifier.schedule": "constant",
+        "classifier.min_steps": 40, "classifier.epochs": 1,
+    }  # fmt: skip
+    mine = problem(tmp_path, changes=changes)
+    method = create("ewc", mine, {"importance": 1e9})
+    for classes in ((0, 1), (2, 3), (4, 5)):
+        rows = np.isin(y, classes)
+        method.learn(Task(x[rows][:80], y[rows][:80]))  # raises Diverged otherwise
+    assert torch.isfinite(flat_weights(method.solver.network)).all()
+
+
 class TestCodecs:
     @pytest.mark.parametrize("codec", ["webp", "jpeg", "avif", "png"])
     @pytest.mark.parametrize("channels", [1, 3])
@@ -229,6 +246,21 @@ class TestCodecs:
         )
         method.learn(Task(x, y))
         assert 150 < np.mean([len(content) for content in method.files.contents]) <= 300
+
+    def test_fewer_samples_are_kept_where_no_quality_is_low_enough(self, tmp_path):
+        rng = np.random.default_rng(0)
+        method = create(
+            "codec-buffer", problem(tmp_path, shape=(1, 8, 8)), {"bytes_per_sample": 50, "codec": "jpeg"}
+        )
+        for _ in range(3):
+            x = rng.integers(0, 256, (200, 1, 8, 8), dtype=np.uint8)
+            method.learn(Task(x, np.arange(200) % 2))
+        held = sum(len(content) for content in method.files.contents) / 600
+        assert 40 < held < 60
+        assert len(method.files.contents) < 200
+        replayed = method.replayed()
+        assert len(replayed.x) == len(replayed.arrival) == len(set(replayed.arrival)) < 200
+        assert replayed.arrival.max() >= 400  # of every task some
 
     def test_what_cannot_be_done_is_said(self, tmp_path):
         with pytest.raises(BadSettings, match="lossless"):

@@ -77,7 +77,7 @@ def _scaled(cell: Cell, scale: Scale) -> Cell:
     return cell.model_copy(
         update={
             "thinning": thin,
-            "changes": {**_QUICK, **cell.changes},
+            "changes": {**cell.changes, **_QUICK},
             "options": {**_QUICK_OPTIONS.get(cell.method, {}), **cell.options},
         }
     )
@@ -141,7 +141,7 @@ def _bytes(scale: Scale, seed: int) -> Iterator[Cell]:
         elif scale == "smoke":
             thin = _SMOKE[stream]
             samples = 200 if stream == "mnist" else 40
-            budgets = budgets[::4]
+            budgets = budgets[3::4]
         cell = Cell(stream=stream, method="joint", seed=seed, changes=changes, thinning=thin)
         yield cell
         yield cell.model_copy(update={"method": "logcl", "variant": "default"})

@@ -18,9 +18,10 @@ from pydantic import Field
 from logcl import experiment, result
 from logcl.errors import Busy, CannotWrite, LogCLError
 from logcl.files import write_atomically
+from logcl.presets import BUDGETS, USUAL_BUDGET, preset
 from logcl.progress import Progress
 from logcl.result import Result
-from logcl.settings import BUDGETS, USUAL_BUDGET, Frozen, override, preset
+from logcl.settings import Frozen, override
 from logcl.streams import CATALOG, Stream, open_stream
 from logcl.writer_lock import writer_lock
 

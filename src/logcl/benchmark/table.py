@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from logcl.presets import BUDGETS, USUAL_BUDGET
+from logcl.presets import preset as preset_settings
 from logcl.result import Result
-from logcl.settings import BUDGETS, USUAL_BUDGET
-from logcl.settings import preset as preset_settings
 from logcl.words import human_bytes, spread
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from logcl import allocation
 from logcl.benchmark.published import published
 from logcl.benchmark.table import Table
+from logcl.presets import BUDGETS
 from logcl.result import Result
-from logcl.settings import BUDGETS
 from logcl.words import human_bytes, spread
 
 Results = Sequence[Result]

@@ -16,7 +16,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from logcl.cli import data, learning, looking, methods, presets, run
+from logcl.cli import bench, data, learning, looking, methods, presets, report, run
 from logcl.cli.console import err
 from logcl.errors import CannotWrite, LogCLError, PassedOver
 from logcl.storage import FORMAT
@@ -38,6 +38,8 @@ for command in (
     looking.verify,
     looking.export,
     run.run,
+    bench.bench,
+    report.report,
 ):
     app.command()(command)
 app.add_typer(presets.app, name="presets", help="Show the presets and what they stand for.")

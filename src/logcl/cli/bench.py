@@ -76,6 +76,11 @@ def bench(
             for note in table.notes:
                 out.print(note)
         out.print(f"\nresults      {place.folder} ({len(finished)} of {len(cells)} cells)")
+        if finished:
+            from logcl.report import benches  # matplotlib is slow to load, and is not needed before
+
+            page = benches.write(name, scale, finished, place.folder / f"{scale}-report.html")
+            out.print(f"report       {page}")
     for problem in view.problems():
         err.print(problem)
     if any(event.state == "failed" for event in view.events.values()):

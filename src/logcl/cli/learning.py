@@ -30,9 +30,9 @@ from logcl.cli.console import (
 )
 from logcl.errors import BadInput, BadSettings, DataError, LogCLError
 from logcl.memory import Memory
+from logcl.presets import preset as preset_settings
 from logcl.progress import Progress
 from logcl.settings import ImageShape, override
-from logcl.settings import preset as preset_settings
 from logcl.storage import MemoryFile
 from logcl.streams import CATALOG, open_stream, read_npz, read_npz_images
 from logcl.streams.archives import reading

@@ -28,9 +28,10 @@ from logcl.diagnostics import Trap
 from logcl.errors import BadSettings, CannotWrite
 from logcl.methods import METHODS
 from logcl.methods.exemplars import check_budget
+from logcl.presets import BUDGETS, PRESETS, USUAL_BUDGET
+from logcl.presets import preset as preset_settings
 from logcl.result import Result
-from logcl.settings import BUDGETS, PRESETS, USUAL_BUDGET, override
-from logcl.settings import preset as preset_settings
+from logcl.settings import override
 from logcl.streams import CATALOG, Stream, open_stream
 from logcl.words import human_bytes, spread
 
@@ -108,6 +109,7 @@ def run(
                 _clear(place)  # half a run is no run
                 raise
             results.append(result)
+    page = _report(results, folder)
     if as_json:
         documents = [
             {**result.model_dump(mode="json"), "folder": str(folders[cell])}
@@ -117,6 +119,15 @@ def run(
         return
     assert stream is not None
     _show(stream, results, folders)
+    out.print(f"report       {page}")
+
+
+def _report(results: list[Result], folder: Path) -> Path:
+    """The page that compares them."""
+    from logcl import report  # matplotlib is slow to load, and is not needed before
+
+    (path,) = report.write(results, folder / "report.html")
+    return path
 
 
 def _options(method: str, asked: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from logcl.methods.single_model import SingleModel
-from logcl.settings import GeneratorSettings, preset
+from logcl.presets import preset
+from logcl.settings import GeneratorSettings
 
 
 class BinPlay(SingleModel):

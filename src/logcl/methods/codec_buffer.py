@@ -14,12 +14,13 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from logcl.errors import BadSettings
-from logcl.methods.protocol import Method, Part, Problem, Replayed, State
+from logcl.methods.protocol import BOOKKEEPING, Method, Part, Problem, Replayed, State
 from logcl.methods.solver import Retrained, label_type
 from logcl.settings import Frozen
 from logcl.streams import Task
 
 _CALIBRATION = 256  # samples of the first task that the quality is chosen on
+_WORST = 10  # the lowest quality that is worth its bytes
 
 Codec = Literal["webp", "jpeg", "avif", "png"]
 
@@ -32,7 +33,8 @@ class CodecBufferOptions(Frozen):
     quality: int = Field(50, ge=0, le=100)
     """As Pillow counts it."""
     bytes_per_sample: float | None = Field(None, gt=0)
-    """If given, the quality is chosen on the first task so that a file has about so many bytes."""
+    """If given, the quality is chosen on the first task so that there are about so many bytes for each sample
+    seen. If those of quality 10 have more, only some are kept, drawn evenly."""
 
     @model_validator(mode="after")
     def _has_a_quality(self) -> CodecBufferOptions:
@@ -47,16 +49,22 @@ class Files:
     def __init__(self, problem: Problem, codec: Codec) -> None:
         self.codec = codec
         self.quality: int | None = None
+        self.share = 1.0
+        """Of the samples seen, how many are kept."""
         self.contents: list[bytes] = []
         self.labels = np.empty(0, dtype=np.int64)
+        self.arrival = np.empty(0, dtype=np.int64)
+        self.seen = 0
         self._channels = problem.settings.image_shape[0]
         self._label_type = label_type(len(problem.classes))
 
-    def append(self, x: NDArray[np.uint8], y: NDArray[np.int64], quality: int) -> None:
-        """Keep a task."""
-        self.quality = quality
-        self.contents += (compressed(image, self.codec, quality) for image in x)
-        self.labels = np.concatenate([self.labels, y])
+    def append(self, x: NDArray[np.uint8], y: NDArray[np.int64], rows: NDArray[np.intp]) -> None:
+        """Keep these rows of a task, at the quality that was chosen."""
+        assert self.quality is not None
+        self.contents += (compressed(image, self.codec, self.quality) for image in x[rows])
+        self.labels = np.concatenate([self.labels, y[rows]])
+        self.arrival = np.concatenate([self.arrival, self.seen + rows])
+        self.seen += len(y)
 
     def everything(self) -> tuple[Tensor, Tensor]:
         """Images as they come out of their files, and class numbers."""
@@ -70,6 +78,9 @@ class Files:
             "codec.lengths": torch.tensor([len(content) for content in self.contents], dtype=torch.int32),
             "codec.labels": torch.from_numpy(self.labels).to(self._label_type),
             "codec.quality": torch.tensor(-1 if self.quality is None else self.quality, dtype=torch.int8),
+            "codec.share": torch.tensor(self.share),
+            f"{BOOKKEEPING}arrival": torch.from_numpy(self.arrival),
+            f"{BOOKKEEPING}seen": torch.tensor(self.seen),
         }
 
     def restore(self, state: State) -> None:
@@ -80,6 +91,9 @@ class Files:
         self.contents = [everything[start:end] for start, end in zip(starts, ends, strict=True)]
         self.labels = state["codec.labels"].long().numpy()
         self.quality = None if int(state["codec.quality"]) < 0 else int(state["codec.quality"])
+        self.share = float(state["codec.share"])
+        self.arrival = state[f"{BOOKKEEPING}arrival"].numpy().copy()
+        self.seen = int(state[f"{BOOKKEEPING}seen"])
 
 
 class CodecBuffer(Method):
@@ -101,32 +115,37 @@ class CodecBuffer(Method):
     def learn(self, task: Task) -> None:
         """Compress each sample."""
         with self.problem.clock("absorb"):
-            quality = self.files.quality
-            self.files.append(task.x, task.y, self._quality(task.x) if quality is None else quality)
+            if self.files.quality is None:
+                self.files.quality, self.files.share = self._chosen(task.x)
+            rows = np.arange(len(task))
+            if self.files.share < 1:
+                generator = np.random.default_rng([self.problem.settings.seed, self.files.seen])
+                rows = np.sort(generator.permutation(rows)[: max(round(len(rows) * self.files.share), 1)])
+            self.files.append(task.x, task.y, rows)
         self.solver.outdated()
 
     def replayed(self) -> Replayed:
         """Every sample, decompressed: encoded once."""
         images, _ = self.files.everything()
         once = np.zeros(len(images), dtype=np.int64)
-        return Replayed(images.numpy(), np.arange(len(images)), once, once)
+        return Replayed(images.numpy(), self.files.arrival, once, once)
 
     def parts(self) -> tuple[Part, ...]:
         """The files; the network is trained again."""
         return self.files, self.solver
 
-    def _quality(self, x: NDArray[np.uint8]) -> int:
-        """The best quality within the bytes asked for, on some of these images; else the given one."""
+    def _chosen(self, x: NDArray[np.uint8]) -> tuple[int, float]:
+        """The best quality within the bytes asked for, on some of these images, and the share to keep."""
         wanted = self.options.bytes_per_sample
         if wanted is None:
-            return self.options.quality
+            return self.options.quality, 1.0
         some = x[:: max(len(x) // _CALIBRATION, 1)]
-        low, high = 0, 100
+        low, high = _WORST, 100
         while low < high:
             middle = (low + high + 1) // 2
             fits = mean_bytes(some, self.options.codec, middle) <= wanted
             low, high = (middle, high) if fits else (low, middle - 1)
-        return low
+        return low, min(wanted / mean_bytes(some, self.options.codec, low), 1.0)
 
 
 def compressed(image: NDArray[np.uint8], codec: Codec, quality: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -40,11 +41,12 @@ class Consolidated:
         self.means = torch.empty(0, 0)
         self.fisher = torch.empty(0, 0)
 
-    def penalty(self, weights: Tensor) -> Tensor:
-        """½ Σ_t Σ_i F_t,i (θ_i - θ*_t,i)²."""
+    def penalty(self, weights: Tensor, importance: float = 1.0, most: float = math.inf) -> Tensor:
+        """½ Σ_t Σ_i λ F_t,i (θ_i - θ*_t,i)²; all together hold no weight more strongly than `most`."""
         if not len(self.means):
             return torch.zeros((), device=weights.device)
-        return 0.5 * (self.fisher * (weights - self.means).square()).sum()
+        stiffness = (importance * self.fisher).clamp(max=most / len(self.fisher))
+        return 0.5 * (stiffness * (weights - self.means).square()).sum()
 
     def add(self, weights: Tensor, fisher: Tensor) -> None:
         """One more penalty, at these weights."""
@@ -82,9 +84,11 @@ class EWC(Method):
         self.solver.see(labels)
         network = self.solver.network
 
+        most = self._most_stiffness()
+
         def loss(rows: Tensor) -> Tensor:
-            held = self.consolidated.penalty(flat_weights(network))
-            return self.solver.loss(images[rows], labels[rows]) + self.options.importance * held
+            held = self.consolidated.penalty(flat_weights(network), self.options.importance, most)
+            return self.solver.loss(images[rows], labels[rows]) + held
 
         self.solver.train(len(labels), loss)
         work = self.problem.work(self.solver.fits, 1)
@@ -96,6 +100,11 @@ class EWC(Method):
             self.consolidated.merge(weights, fisher, self.options.decay)
         else:
             self.consolidated.add(weights, fisher)
+
+    def _most_stiffness(self) -> float:
+        """Plain gradient steps on a stiffer spring than this overshoot further each time; Adam's do not."""
+        recipe = self.problem.settings.classifier
+        return math.inf if recipe.optimiser == "adam" else (1 - recipe.momentum) / recipe.learning_rate
 
     def parts(self) -> tuple[Part, ...]:
         """The network, old weights and Fisher information."""

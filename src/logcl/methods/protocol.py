@@ -17,8 +17,9 @@ from torch import Tensor
 
 from logcl.diagnostics import Trap
 from logcl.networks import ClassifierSpec
+from logcl.presets import USUAL_BUDGET
 from logcl.progress import Progress, Silent
-from logcl.settings import USUAL_BUDGET, Frozen, Settings
+from logcl.settings import Frozen, Settings
 from logcl.streams import Task
 from logcl.training import Work, generator_for
 

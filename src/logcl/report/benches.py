@@ -1,0 +1,202 @@
+"""Figures that only a bench has: our figures beside the paper's, accuracy by bytes, work as n grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from logcl import report
+from logcl.benchmark.benches import BENCHES
+from logcl.benchmark.published import PUBLISHED
+from logcl.benchmark.table import label
+from logcl.benchmark.tables import TABLES, by, kind, planned, psnr
+from logcl.report.figures.canvas import (
+    COLOURS,
+    GREY,
+    HIT,
+    INK,
+    MARKERS,
+    Drawing,
+    grown,
+    listed,
+    sheet,
+    styled,
+)
+from logcl.result import Result
+from logcl.words import human_bytes
+
+Results = Sequence[Result]
+Points = list[tuple[float, float]]
+
+
+def drawings(bench: str, results: Results) -> list[Drawing]:
+    """Of a bench's results; none for a bench whose figures are those of any comparison."""
+    draw: dict[str, Callable[[Results], list[Drawing]]] = {
+        "table1": _beside_the_paper, "table2": _beside_the_paper, "bytes": _by_bytes, "growth": _growth,
+    }  # fmt: skip
+    return draw[bench](results) if bench in draw and results else []
+
+
+def write(bench: str, scale: str, results: Results, path: Path, format: str = "html") -> Path:
+    """The bench's report: its tables and figures, and the details of its runs."""
+    detailed = results
+    if bench == "bytes":  # the other sizes are points of its curves
+        detailed = [r for r in results if label(r) in ("logcl", "joint")]
+    (written,) = report.write(
+        detailed, path, format, title=f"{bench}: {BENCHES[bench].summary} ({scale})",
+        intro=f"Made by `logcl bench {bench} --scale {scale}`, {len(results)} experiments.",
+        tables=TABLES[bench](results), drawings=drawings(bench, results),
+    )  # fmt: skip
+    return written
+
+
+@styled()
+def _beside_the_paper(results: Results) -> list[Drawing]:
+    """Each method's accuracy, with its standard error, and what the paper prints for it."""
+    found = []
+    for (stream,), mine in by(results, lambda r: (r.stream,)).items():
+        methods = by(mine, lambda r: (r.method,))
+        order = sorted(methods, key=lambda m: np.mean([r.final_accuracy for r in methods[m]]))
+        figure = sheet("narrow", grown(len(order), 0.28, 1.5, 6, 0.9))
+        axes = figure.add_subplot()
+        hover, said = [], []
+        for row, (method,) in enumerate(order):
+            values = [100 * r.final_accuracy for r in methods[method,]]
+            error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+            axes.errorbar(np.mean(values), row, xerr=error, fmt="o", color=COLOURS[0], zorder=3)
+            said.append(f"{method} {np.mean(values):.1f} %")
+            hover.append(f"{method}: {np.mean(values):.2f} ± {error:.2f} %")
+            if printed := PUBLISHED.get(stream, {}).get(method):
+                axes.errorbar(
+                    printed[0], row, xerr=printed[1] or 0, fmt="s", color=GREY, mfc="none", zorder=2
+                )
+        means = [np.mean([100 * r.final_accuracy for r in methods[m]]) for m in order]
+        axes.plot(means, range(len(order)), "o", markersize=12, alpha=0, gid=f"{HIT}methods", zorder=4)
+        axes.set(yticks=range(len(order)), yticklabels=[m for (m,) in order], xlabel="accuracy %")
+        axes.plot([], [], "o", color=COLOURS[0], label="measured here")
+        axes.plot([], [], "s", color=GREY, mfc="none", label="printed in the paper")
+        axes.grid(axis="x")
+        figure.legend(loc="outside lower center", ncols=2)
+        found.append(
+            Drawing(
+                f"methods-{stream}", f"{stream}: every method", f"Final accuracy: {listed(said[::-1])}.",
+                figure,
+                "Dots are means over seeds with their standard errors, squares what the paper prints.",
+                {f"{HIT}methods": tuple(hover)},
+            )
+        )  # fmt: skip
+    return found
+
+
+def _by_bytes(results: Results) -> list[Drawing]:
+    found = []
+    for (stream,), mine in by(results, lambda r: (r.stream,)).items():
+        joint = [r.final_accuracy for r in mine if r.method == "joint"]
+        kept = [r for r in mine if r.method != "joint"]
+        found.append(
+            _curves(
+                f"accuracy-by-bytes-{stream}", f"{stream}: accuracy against bytes kept",
+                {key: [(r.memory_bytes, 100 * r.final_accuracy) for r in group]
+                 for (key,), group in by(kept, lambda r: (kind(r),)).items()},
+                "bytes kept", "accuracy %", human_bytes, lambda value: f"{value:.1f} %",
+                "Every way of keeping samples, at several sizes; dotted: joint training on raw data.",
+                100 * float(np.mean(joint)) if joint else None,
+            )
+        )  # fmt: skip
+        shown = [(r, quality) for r in kept if (quality := psnr(r)) is not None]
+        if shown:
+            points: dict[str, Points] = {}
+            for result, quality in shown:
+                samples = sum(task.samples for task in result.tasks)
+                points.setdefault(kind(result), []).append((result.memory_bytes / samples, quality))
+            found.append(
+                _curves(
+                    f"quality-by-bytes-{stream}", f"{stream}: quality against bytes a sample", points,
+                    "bytes a sample, all counted", "PSNR dB", lambda value: f"{value:.0f} B",
+                    lambda value: f"{value:.1f} dB", "Of every sample as it is replayed, after all tasks.",
+                )
+            )  # fmt: skip
+    return found
+
+
+def _growth(results: Results) -> list[Drawing]:
+    first = results[0]
+    task = max(round(np.mean([t.samples for t in first.tasks])), 1)
+    plan = planned(10**6, first.settings.unit, task)
+    lines: dict[str, Points] = {
+        "LogCL, planned": [(n, ours / n) for n, _, ours, _, _ in plan],
+        "one model, planned": [(n, single / n) for n, _, _, single, _ in plan],
+    }
+    seconds: dict[str, Points] = {}
+    for result in results:
+        n = np.cumsum([t.samples for t in result.tasks])
+        fits = np.cumsum([t.trained for t in result.tasks]) / n
+        lines[f"{result.method}, measured"] = list(zip(n.tolist(), fits.tolist(), strict=True))
+        spent = np.cumsum([t.seconds.get("absorb", 0.0) for t in result.tasks]) / n * 1000
+        seconds[result.method] = list(zip(n.tolist(), spent.tolist(), strict=True))
+
+    def samples(value: float) -> str:
+        return f"{value:,.0f}"
+
+    return [
+        _curves(
+            "fits-by-samples", "How often a sample has been fitted", lines, "samples seen",
+            "fits a sample", samples, lambda value: f"{value:.1f}",
+            "All fits so far, divided by the samples seen: it grows with the logarithm where levels merge "
+            "like bits, and in proportion where one model is retrained at each task.",
+            both_logarithmic=True,
+        ),
+        _curves(
+            "seconds-by-samples", "Time to absorb, for each sample seen", seconds, "samples seen",
+            "ms a sample", samples, lambda value: f"{value:.2f} ms",
+            "Measured seconds of all fits so far, divided by the samples seen.",
+        ),
+    ]  # fmt: skip
+
+
+@styled()
+def _curves(
+    name: str,
+    title: str,
+    lines: dict[str, Points],
+    x: str,
+    y: str,
+    write_x: Callable[[float], str],
+    write_y: Callable[[float], str],
+    caption: str,
+    reference: float | None = None,
+    both_logarithmic: bool = False,
+) -> Drawing:
+    """Lines through points, x on a logarithmic axis."""
+    figure = sheet("medium", 3.6 + 0.22 * -(-len(lines) // 3))
+    axes: Axes = figure.add_subplot()
+    hover = {}
+    for number, (name_of, unsorted) in enumerate(lines.items()):
+        points = sorted(unsorted)
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        xs, ys = [p[0] for p in points], [p[1] for p in points]
+        dashed = "--" if "planned" in name_of else "-"
+        axes.plot(xs, ys, color=colour, marker=marker, markersize=4, linestyle=dashed, label=name_of)
+        gid = f"{HIT}{number}"
+        axes.plot(xs, ys, "o", color=colour, markersize=11, alpha=0, gid=gid, zorder=4)
+        hover[gid] = tuple(f"{name_of}: {write_y(b)} at {write_x(a)}" for a, b in points)
+    if reference is not None:
+        axes.axhline(reference, color=INK, linestyle=":", linewidth=1.2)
+    axes.set_xscale("log")
+    if both_logarithmic:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write_x(value)))
+    axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid()
+    figure.legend(loc="outside lower center", ncols=3, handlelength=2.5)
+    ends = [
+        f"{name_of} reaches {write_y(max(points)[1])} at {write_x(max(points)[0])}"
+        for name_of, points in lines.items()
+    ]
+    return Drawing(name, title, f"{title}: {listed(ends)}.", figure, caption, hover, "medium")

@@ -1,0 +1,21 @@
+"""Results → figures. Each function returns a `Drawing`, or None where there is nothing to show."""
+
+from logcl.report.figures.canvas import Drawing
+from logcl.report.figures.counter import counter
+from logcl.report.figures.histograms import counted, errors, limits
+from logcl.report.figures.lines import accuracy, memory, seconds
+from logcl.report.figures.maps import MOST_CLASSES, confusion, matrix
+
+__all__ = [
+    "MOST_CLASSES",
+    "Drawing",
+    "accuracy",
+    "confusion",
+    "counted",
+    "counter",
+    "errors",
+    "limits",
+    "matrix",
+    "memory",
+    "seconds",
+]
