@@ -79,7 +79,7 @@ def bench(
         if finished:
             from logcl.report import benches  # matplotlib is slow to load, and is not needed before
 
-            page = benches.write(name, scale, finished, place.folder / f"{scale}-report.html")
+            (page,) = benches.write(name, {scale: finished}, place.folder / f"{scale}-report.html")
             out.print(f"report       {page}")
     for problem in view.problems():
         err.print(problem)

@@ -33,11 +33,17 @@ def report(
 ) -> None:
     """Compare results on one page that needs no network: tables, curves, the binary counter, replay."""
     from logcl import report  # matplotlib is slow to load, and other commands do not need it
+    from logcl.report import benches
 
     results = _read(runs)
     chosen = _format(format, out_path)
     path = _target(runs, out_path, chosen)
-    written = report.write(results, path, chosen, title=title, figures=figures)
+    by_scale = benches.found_in(runs[0]) if len(runs) == 1 else {}
+    if by_scale:
+        bench = runs[0].resolve().name
+        written = benches.write(bench, by_scale, path, chosen, title=title, figures=figures)
+    else:
+        written = report.write(results, path, chosen, title=title, figures=figures)
     out.print(
         f"report       {written[0]}    ({len(results)} result{'' if len(results) == 1 else 's'})"
         + (f"    {len(written) - 1} figure files in {figures}" if figures else "")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,6 +13,7 @@ from matplotlib.ticker import FuncFormatter
 
 from logcl import report
 from logcl.benchmark.benches import BENCHES
+from logcl.benchmark.grid import Scale
 from logcl.benchmark.published import PUBLISHED
 from logcl.benchmark.table import label
 from logcl.benchmark.tables import TABLES, by, kind, planned, psnr
@@ -26,7 +29,7 @@ from logcl.report.figures.canvas import (
     sheet,
     styled,
 )
-from logcl.result import Result
+from logcl.result import Result, read
 from logcl.words import human_bytes
 
 Results = Sequence[Result]
@@ -41,17 +44,43 @@ def drawings(bench: str, results: Results) -> list[Drawing]:
     return draw[bench](results) if bench in draw and results else []
 
 
-def write(bench: str, scale: str, results: Results, path: Path, format: str = "html") -> Path:
-    """The bench's report: its tables and figures, and the details of its runs."""
-    detailed = results
-    if bench == "bytes":  # the other sizes are points of its curves
-        detailed = [r for r in results if label(r) in ("logcl", "joint")]
-    (written,) = report.write(
-        detailed, path, format, title=f"{bench}: {BENCHES[bench].summary} ({scale})",
-        intro=f"Made by `logcl bench {bench} --scale {scale}`, {len(results)} experiments.",
-        tables=TABLES[bench](results), drawings=drawings(bench, results),
+def found_in(folder: Path) -> dict[str, list[Result]]:
+    """By scale, the results in a folder that `logcl bench` made; nothing if it is no such folder."""
+    if folder.resolve().name not in BENCHES:
+        return {}
+    by_scale = {
+        scale: [read(path) for path in sorted(folder.glob(f"{scale}-*.json"))] for scale in get_args(Scale)
+    }
+    return {scale: results for scale, results in by_scale.items() if results}
+
+
+def write(
+    bench: str,
+    by_scale: Mapping[str, Results],
+    path: Path,
+    format: str = "html",
+    *,
+    title: str = "",
+    figures: Path | None = None,
+) -> list[Path]:
+    """The bench's report: its tables and figures at each scale, and the details of its runs."""
+    several = len(by_scale) > 1
+    tables, drawn, detailed = [], [], []
+    for scale, results in by_scale.items():
+        of_scale = TABLES[bench](results)
+        tables += [replace(t, title=f"{t.title} ({scale})") if several else t for t in of_scale]
+        drawn += [
+            replace(d, name=f"{scale}-{d.name}", title=f"{d.title} ({scale})") if several else d
+            for d in drawings(bench, results)
+        ]
+        # Of `bytes`, the other sizes are points on its curves.
+        detailed += [r for r in results if bench != "bytes" or label(r) in ("logcl", "joint")]
+    commands = " and ".join(f"`logcl bench {bench} --scale {scale}`" for scale in by_scale)
+    count = sum(map(len, by_scale.values()))
+    return report.write(
+        detailed, path, format, title=title or f"{bench}: {BENCHES[bench].summary}",
+        intro=f"Made by {commands}: {count} experiments.", tables=tables, drawings=drawn, figures=figures,
     )  # fmt: skip
-    return written
 
 
 @styled()
