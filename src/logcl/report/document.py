@@ -32,7 +32,7 @@ class Document:
     intro: str = ""
     """A paragraph under the title."""
     tables: tuple[Table, ...] = ()
-    """More than the summary, shown after it."""
+    """More than the summary, shown before it."""
     drawings: tuple[Drawing, ...] = ()
     """More figures, shown after those tables."""
     made: str = field(default_factory=_now)

@@ -69,13 +69,13 @@ def _headlines(document: Document) -> list[tuple[str, tuple[Number, ...]]]:
 def _parts(document: Document) -> Iterator[Part]:
     """In the order of the page; headings of studies only where there are several."""
     several = len(document.studies) > 1
-    if document.results:
-        summary = replace(document.summary, title="")  # the heading says it
-        yield Part("summary", 2, Section("Summary", " ".join(document.warnings), tables=(summary,)))
     if document.tables or document.drawings:
         yield Part(
             "more", 2, Section("Tables and figures", drawings=document.drawings, tables=document.tables)
         )
+    if document.results:
+        summary = replace(document.summary, title="")  # the heading says it
+        yield Part("summary", 2, Section("Summary", " ".join(document.warnings), tables=(summary,)))
     for study, sections in document.sections:
         place = slug(study.title) if several else "part"
         if several:
