@@ -116,8 +116,8 @@ def _extreme(scale: Scale, seed: int) -> Iterator[Cell]:
     for method in ("logcl", "replay-buffer", "generative-replay", "joint"):
         cell = Cell(stream="omniglot-100", method=method, seed=seed, evaluate="every")
         if scale == "small":
-            # A third of the characters: about a third of the unit and of the steps, so that the counter counts
-            # as far and one model can be retrained 100 times.
+            # A third of the characters: about a third of the unit and of the steps, so that the counter
+            # counts as far and one model can be retrained 100 times.
             changes = {"unit": 128, "generator.min_steps": 300}
             cell = cell.model_copy(update={"evaluate": "10", "changes": changes})
         elif scale == "smoke":
