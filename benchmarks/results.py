@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from logcl.benchmark.benches import BENCHES
@@ -58,11 +59,7 @@ def drawings(folder: Path, scale: str, results: list[Result]) -> list[Drawing]:
         between = figures.limits(study.methods) if any(map(figures.counted, study.methods)) else None
         histograms = [figures.errors(runs, between) for runs in study.methods] if between else []
         found += [drawing for drawing in (*curves, *histograms) if drawing is not None]
-    return [_renamed(drawing, f"{scale}-{drawing.name}") for drawing in found]
-
-
-def _renamed(drawing: Drawing, name: str) -> Drawing:
-    return Drawing(**{**vars(drawing), "name": name})
+    return [replace(drawing, name=f"{scale}-{drawing.name}") for drawing in found]
 
 
 def page(folder: Path) -> str:
@@ -73,7 +70,10 @@ def page(folder: Path) -> str:
         if scale:
             lines.append(f"## {SCALES[scale]}\n")
         lines += [f"    {command}\n" for command in commands(results)]
-        for table in tables(folder, results):
+        shown = tables(folder, results)
+        if folder.name in ("table1", "table2", "extreme"):
+            shown.append(replace(summary(results), title="Bytes and seconds"))
+        for table in shown:
             lines += [f"**{table.title}**\n", table.markdown()]
         lines.append(f"{machine(results)}\n")
         for drawing in drawings(folder, scale, results):
