@@ -45,7 +45,7 @@ def test_the_readmes_python(workplace, digits):
 def test_the_readmes_commands(workplace, logcl):
     shell = "\n".join(blocks("README.md", ""))
     lines = [line.split("#")[0].strip() for line in shell.splitlines() if line.startswith("logcl ")]
-    assert len(lines) == 12
+    assert len(lines) == 13
     for line in lines:
         ran = logcl(*shlex.split(line)[1:])
         assert ran.code == 0, f"{line}: {ran.err}"
@@ -60,7 +60,6 @@ def test_the_readmes_commands(workplace, logcl):
         "export",
         "run",
         "report",
-        "bench",
         "methods",
         "presets",
         "data",

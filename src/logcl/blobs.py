@@ -84,11 +84,7 @@ def restore(
     """The network that `build(spec)` describes, with the weights found behind `prefix`."""
     mine = {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
     try:
-        state = {
-            key: value.float() * mine[key + _SCALE].float() if key + _SCALE in mine else _wide(value)
-            for key, value in mine.items()
-            if not key.endswith(_SCALE)
-        }
+        state = {key: _restored(key, mine) for key in mine if not key.endswith(_SCALE)}
         with torch.device("meta"):
             network = build(spec)
         network.load_state_dict(state, strict=True, assign=True)
@@ -97,8 +93,16 @@ def restore(
     return network.eval().requires_grad_(False).to(choose_device())
 
 
-def _wide(value: Tensor) -> Tensor:
-    return value.float() if value.is_floating_point() else value
+def _restored(key: str, mine: Mapping[str, Tensor]) -> Tensor:
+    """A tensor as the network has it; whole numbers other than counters are steps of a scale, one a row."""
+    value, scale = mine[key], mine.get(key + _SCALE)
+    if (value.dtype == torch.int8) != (scale is not None):
+        raise RuntimeError(f"{key} and its scale do not belong together")
+    if scale is None:
+        return value.float() if value.is_floating_point() else value
+    if scale.shape != (len(value), *[1] * (value.dim() - 1)):
+        raise RuntimeError(f"{key} has a scale of another size")
+    return value.float() * scale.float()
 
 
 def _damaged(name: str, error: Exception) -> Damaged:
