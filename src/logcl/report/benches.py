@@ -129,8 +129,8 @@ def _by_bytes(results: Results) -> list[Drawing]:
         found.append(
             _curves(
                 f"accuracy-by-bytes-{stream}", f"{stream}: accuracy against bytes kept",
-                {key: [(r.memory_bytes, 100 * r.final_accuracy) for r in group]
-                 for (key,), group in by(kept, lambda r: (kind(r),)).items()},
+                {name: [(r.memory_bytes, 100 * r.final_accuracy) for r in kept if kind(r) == name]
+                 for name in _kinds(kept)},
                 "bytes kept", "accuracy %", human_bytes, lambda value: f"{value:.1f} %",
                 "Every way of keeping samples, at several sizes; dotted: joint training on raw data.",
                 100 * float(np.mean(joint)) if joint else None,
@@ -138,10 +138,10 @@ def _by_bytes(results: Results) -> list[Drawing]:
         )  # fmt: skip
         shown = [(r, quality) for r in kept if (quality := psnr(r)) is not None]
         if shown:
-            points: dict[str, Points] = {}
+            points: dict[str, Points] = {name: [] for name in _kinds(kept)}
             for result, quality in shown:
                 samples = sum(task.samples for task in result.tasks)
-                points.setdefault(kind(result), []).append((result.memory_bytes / samples, quality))
+                points[kind(result)].append((result.memory_bytes / samples, quality))
             found.append(
                 _curves(
                     f"quality-by-bytes-{stream}", f"{stream}: quality against bytes a sample", points,
@@ -150,6 +150,11 @@ def _by_bytes(results: Results) -> list[Drawing]:
                 )
             )  # fmt: skip
     return found
+
+
+def _kinds(results: Results) -> list[str]:
+    """LogCL first; the same order, and so the same colours, in all figures of a bench."""
+    return sorted({kind(r) for r in results}, key=lambda name: (not name.startswith("logcl"), name))
 
 
 def _growth(results: Results) -> list[Drawing]:
@@ -206,6 +211,8 @@ def _curves(
     hover = {}
     for number, (name_of, unsorted) in enumerate(lines.items()):
         points = sorted(unsorted)
+        if not points:
+            continue  # keeps its colour all the same
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         xs, ys = [p[0] for p in points], [p[1] for p in points]
         dashed = "--" if "planned" in name_of else "-"
@@ -227,5 +234,6 @@ def _curves(
     ends = [
         f"{name_of} reaches {write_y(max(points)[1])} at {write_x(max(points)[0])}"
         for name_of, points in lines.items()
+        if points
     ]
     return Drawing(name, title, f"{title}: {listed(ends)}.", figure, caption, hover, "medium")
