@@ -25,6 +25,10 @@ class Table:
     notes: tuple[str, ...] = ()
     """Sentences below it."""
 
+    def __post_init__(self) -> None:
+        if len(set(self.columns)) < len(self.columns):
+            raise ValueError(f"the columns {self.columns} have a name twice")
+
     def markdown(self) -> str:
         """With its notes, without its title."""
         lines = [_line(self.columns), "|" + "---|" * len(self.columns), *map(_line, self.rows)]

@@ -53,7 +53,7 @@ def table1(results: Results) -> list[Table]:
         rows.append(tuple(row))
     columns = ["method"]
     for stream in streams:
-        columns += [f"{stream} %", "paper %", "bytes kept", "seeds"]
+        columns += [f"{stream} %", f"{stream}, paper %", f"{stream}, bytes", f"{stream}, seeds"]
     return [Table("Table 1: MNIST and Omniglot", tuple(columns), tuple(rows), (_ACCURACY, *_part(results)))]
 
 
