@@ -1,9 +1,11 @@
 """What keeps the global model from telling classes by their decoders: noise, and the alternatives.
 
     LOGCL_DATA=... python benchmarks/trap.py [--samples 12000] [--seeds 2] > benchmarks/trap.md
+    LOGCL_DATA=... python benchmarks/trap.py --memory runs/mnist-fast/memory.logcl --epochs 3
 
-MNIST in five tasks is absorbed once by a seed; then the same classifier is trained on its replay in each of
-the ways below. What is applied to replay only changes training; "both sides" also changes the test images.
+MNIST in five tasks is absorbed once by a seed, or a memory of it is given, as `logcl run mnist` leaves it;
+then the same classifier is trained on its replay in each of the ways below. What is applied to replay only
+changes training; "both sides" also changes the test images.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--bytes-per-sample", type=float)
+    parser.add_argument("--memory", type=Path, help="A memory of MNIST; ways that fit decoders are left out.")
     arguments = parser.parse_args()
     ways = (
         Way("nothing"),
@@ -68,6 +71,9 @@ def main() -> None:
         Way("decoders fitted to a labeller's features", features=True),
         Way("the same and white noise 0.3", 0.3, features=True),
     )
+    if arguments.memory:
+        ways = tuple(way for way in ways if not way.features)
+        arguments.seeds = 1
     found: dict[int, list[tuple[float, float, float, float]]] = {place: [] for place in range(len(ways))}
     joint: list[float] = []
     for seed in range(arguments.seeds):
@@ -77,8 +83,13 @@ def main() -> None:
         )
         if arguments.bytes_per_sample:
             settings = override(settings, {"generator.bytes_per_sample": arguments.bytes_per_sample})
-        tasks = [Task(task.x[: arguments.samples // 5], task.y[: arguments.samples // 5]) for task in stream]
-        memories = {features: absorbed(tasks, settings, features) for features in (False, True)}
+        tasks = list(stream)
+        if arguments.memory:
+            memories = {False: given(arguments.memory, settings)}
+        else:
+            each = arguments.samples // 5
+            tasks = [Task(task.x[:each], task.y[:each]) for task in tasks]
+            memories = {features: absorbed(tasks, settings, features) for features in (False, True)}
         for place, way in enumerate(ways):
             found[place].append(examined(memories[way.features], way, stream))
             print(seed, way.name, found[place][-1], file=sys.stderr, flush=True)
@@ -86,7 +97,7 @@ def main() -> None:
     print("# Labels by distortion: what helps\n")
     command = " ".join(["python benchmarks/trap.py", *sys.argv[1:]])
     print(
-        f"Made by `{command}`. {arguments.samples:,} images of MNIST in five tasks, `fast`,\n"
+        f"Made by `{command}`. {sum(map(len, tasks)):,} images of MNIST in five tasks, `fast`,\n"
         f"{arguments.epochs} passes of the classifier, means over {arguments.seeds} seeds. "
         f"The same classifier on the raw images, noise 0.3: {100 * np.mean(joint):.2f} %.\n"
     )
@@ -119,6 +130,14 @@ def absorbed(tasks: list[Task], settings: Settings, features: bool) -> Snapshot:
             for task in tasks:
                 memory.absorb(task.x, task.y)
         return memory.snapshot()
+
+
+def given(path: Path, settings: Settings) -> Snapshot:
+    """A memory that there is, with the classifier's settings of this comparison."""
+    now = Memory.open(path).snapshot()
+    return dataclasses.replace(
+        now, settings=now.settings.model_copy(update={"classifier": settings.classifier})
+    )
 
 
 def feature_distance(x: Images, y: NDArray[np.int64], settings: Settings, work: Work):
@@ -167,7 +186,7 @@ def examined(now: Snapshot, way: Way, stream: Stream) -> tuple[float, float, flo
         spec, lambda rows: (roughened(pixels[rows], rows), labels[rows]), now.n, settings,
         Work(generator_for(now.settings.seed, 2)),
     )  # fmt: skip
-    numbers = {label: number for number, label in enumerate(now.classes)}
+    numbers = {int(label): number for number, label in enumerate(now.classes)}
     test_x, test_y = way.both(np.asarray(stream.test_x)), np.array([numbers[int(y)] for y in stream.test_y])
     seen = dataclasses.replace(
         now,
