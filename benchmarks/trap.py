@@ -35,6 +35,7 @@ from logcl.settings import Recipe, Settings, override
 from logcl.snapshot import Snapshot
 from logcl.streams import Stream, Task, open_stream
 from logcl.training import Work, generator_for
+from logcl.words import spread
 
 Images = NDArray[np.uint8]
 
@@ -98,18 +99,15 @@ def main() -> None:
     command = " ".join(["python benchmarks/trap.py", *sys.argv[1:]])
     print(
         f"Made by `{command}`. {sum(map(len, tasks)):,} images of MNIST in five tasks, `fast`,\n"
-        f"{arguments.epochs} passes of the classifier, means over {arguments.seeds} seeds. "
+        f"{arguments.epochs} passes of the classifier, {arguments.seeds} seed(s). "
         f"The same classifier on the raw images, noise 0.3: {100 * np.mean(joint):.2f} %.\n"
     )
-    print(
-        "| replay is given | accuracy % | standard error | gap between levels | level told, of its classes |"
-    )
-    print("|---|---|---|---|---|")
+    print("| replay is given | accuracy % | gap between levels | level told, of its classes |")
+    print("|---|---|---|---|")
     for place, way in enumerate(ways):
         accuracy, gap, probe, by_class = np.array(found[place]).T
-        error = accuracy.std(ddof=1) / np.sqrt(len(accuracy)) if len(accuracy) > 1 else float("nan")
         print(
-            f"| {way.name} | {100 * accuracy.mean():.2f} | {100 * error:.2f} | {gap.mean():.3f} | "
+            f"| {way.name} | {spread(100 * accuracy)} | {gap.mean():.3f} | "
             f"{probe.mean():.2f} (by class alone {by_class.mean():.2f}) |"
         )
 
