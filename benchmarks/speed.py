@@ -197,7 +197,8 @@ def write(folder: Path, results: list[dict[str, Any]], quick: bool) -> None:
     head = ["preset", "image", "images of", "samples", "absorbed /s", "decoded /s", "epochs"]
     head += ["products, absorb", "products, epoch", "bytes a sample", "error"]
     table = "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *map(row, results)])
-    command = " ".join(["python benchmarks/speed.py", *sys.argv[1:]])
+    given = [argument for argument in sys.argv[1:] if argument in ("--quick", "--colour")]
+    command = " ".join(["python benchmarks/speed.py", *given])
     warning = "\n**A quick try: its figures mean nothing.**\n" if quick else ""
     (folder / "speed.md").write_text(
         f"""# Speed of absorbing and replaying
