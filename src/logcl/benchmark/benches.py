@@ -17,11 +17,12 @@ Changes = dict[str, Any]
 _QUICK: Changes = {
     "generator.epochs": 1, "generator.min_steps": 4, "generator.warm_up_epochs": 1,
     "generator.labeller_training.epochs": 1, "generator.labeller_training.min_steps": 4,
-    "classifier.epochs": 1, "classifier.min_steps": 4, "unit": 32,
+    "classifier.epochs": 1, "classifier.min_steps": 4, "classifier.batch_size": 8, "unit": 32,
 }  # fmt: skip
 """Settings that make anything run in a second, and learn nothing."""
 
 _QUICK_OPTIONS: dict[str, Changes] = {
+    "ewc": {"fisher_samples": 4},
     "vcl": {"training.epochs": 1, "training.min_steps": 4, "refining.epochs": 1, "refining.min_steps": 4},
     "curl": {"training.epochs": 1, "training.min_steps": 4, "width": 16},
     "hypercl": {
