@@ -82,7 +82,8 @@ def table2(results: Results) -> list[Table]:
         "method", "accuracy %", "paper %", "setting", "samples kept", "bytes kept", "passes", "network",
         "seeds",
     )  # fmt: skip
-    return [Table("Table 2: CIFAR-100 in 20 tasks", columns, tuple(rows), (_ACCURACY, *_part(results)))]
+    title = f"Table 2: CIFAR-100 in {len(results[0].tasks)} tasks"
+    return [Table(title, columns, tuple(rows), (_ACCURACY, *_part(results)))]
 
 
 _KEEP_ALL = {"logcl", "joint", "cumulative", "replay-buffer", "codec-buffer", "generative-replay", "binplay"}
