@@ -102,8 +102,10 @@ TABLE2_SETTINGS = {
 
 def _table2(scale: Scale, seed: int) -> Iterator[Cell]:
     tasks = 5 if scale == "smoke" else None
+    # A quarter of the width, as in `bytes`: a sixteenth of the work.
+    narrow: Changes = {"classifier.width": 16} if scale == "small" else {}
     for method in ("logcl", "joint", "finetune"):
-        yield Cell(stream="cifar100", method=method, seed=seed, tasks=tasks)
+        yield Cell(stream="cifar100", method=method, seed=seed, tasks=tasks, changes=narrow)
     for method, setting in TABLE2_SETTINGS.items():
         cell = Cell(stream="cifar100", method=method, seed=seed, preset=setting, variant=setting, tasks=tasks)
         if scale != "full":
