@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test smoke results install lint types imports clean
+.PHONY: run test smoke fuzz results install lint types imports clean
 
 run: install
 	@$(BIN)/logcl run digits --tasks 5 --method logcl,finetune,joint --seeds 5 --out runs/digits --overwrite
@@ -16,9 +16,23 @@ smoke: install
 	@for bench in table1 table2 extreme bytes growth; do \
 	  $(BIN)/logcl bench $$bench --scale smoke --out runs/smoke || exit 1; done
 
+# Mutated memories and images for ten minutes, or SECONDS=...; another SEED, other mutants.
+SECONDS ?= 600
+SEED ?= 0
+fuzz: install
+	@OMP_NUM_THREADS=1 $(BIN)/python -m torture.fuzz --folder runs/fuzz --seconds $(SECONDS) --seed $(SEED)
+
 # The tables and figures of results/ and the README, made anew from the result files.
 results: install
 	@$(BIN)/python benchmarks/results.py
+
+# All that is done to memory files, at length: kills, power cuts, full disks, flipped bytes, readers; an hour.
+torture: install
+	@OMP_NUM_THREADS=1 $(BIN)/python -m torture power disk flips kills readers
+
+# Mutated memory files and images, for long: half an hour.
+fuzz: install
+	@OMP_NUM_THREADS=1 $(BIN)/python -m torture files images
 
 install: .venv/.installed
 

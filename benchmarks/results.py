@@ -4,11 +4,13 @@
 
 results/NAME/*.json are what experiments left: of a bench (`logcl bench NAME`, named after their scale) or of
 `logcl run`. This writes results/NAME/README.md, a bench's figures beside it, and whatever stands between
-`<!-- results:NAME -->` and `<!-- /results:NAME -->` in the README. tests/test_docs.py fails if they disagree.
+`<!-- results:NAME -->` and `<!-- /results:NAME -->` in the README; and, from results/torture/*.json
+(`make torture`), the table of docs/memory-file.md. tests/test_docs.py fails if any of them disagree.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,8 +31,13 @@ SCALES = {
 }
 
 
+TORTURE = ROOT / "results" / "torture"
+
+
 def folders() -> list[Path]:
-    return sorted(path for path in (ROOT / "results").iterdir() if any(path.glob("*.json")))
+    return sorted(
+        path for path in (ROOT / "results").iterdir() if path != TORTURE and any(path.glob("*.json"))
+    )
 
 
 def parts(folder: Path) -> Iterator[tuple[str, list[Result]]]:
@@ -111,6 +118,26 @@ def readme(text: str) -> str:
     return re.sub(r"<!-- results:([\w/-]+) -->\n.*?<!-- /results:\1 -->", made, text, flags=re.DOTALL)
 
 
+def tortured(text: str) -> str:
+    """The page on the memory file with its table of trials made anew."""
+    trials = [json.loads(path.read_text()) for path in sorted(TORTURE.glob("*.json"))]
+    table = Table(
+        title="",
+        columns=("trial", "what is done", "tried", "survived", "lost", "of these"),
+        rows=tuple(
+            (
+                trial["trial"], trial["what"],
+                *(f"{trial[count]:,}" for count in ("tried", "survived", "lost")),
+                "; ".join(f"{what}: {count:,}" for what, count in trial["details"].items()),
+            )
+            for trial in trials
+        ),
+    )  # fmt: skip
+    systems = sorted({f"{trial['system']}, SQLite {trial['sqlite']}" for trial in trials})
+    made = f"<!-- torture -->\n{table.markdown()}\n{'; '.join(systems)}.\n<!-- /torture -->"
+    return re.sub(r"<!-- torture -->\n.*?<!-- /torture -->", lambda _: made, text, flags=re.DOTALL)
+
+
 def main() -> None:
     for folder in folders():
         (folder / "README.md").write_text(page(folder))
@@ -118,6 +145,8 @@ def main() -> None:
             svg.save(drawings(folder, scale, results), folder)
     path = ROOT / "README.md"
     path.write_text(readme(path.read_text()))
+    path = ROOT / "docs" / "memory-file.md"
+    path.write_text(tortured(path.read_text()))
 
 
 if __name__ == "__main__":

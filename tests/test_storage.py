@@ -1,6 +1,7 @@
 """The file: whole or unchanged, one writer, and every altered byte noticed."""
 
 import contextlib
+import hashlib
 import json
 import os
 import sqlite3
@@ -277,6 +278,60 @@ def test_a_part_that_was_swapped_removed_or_added_is_found(file):
             with pytest.raises(Damaged):
                 file.snapshot()
         file.path.write_bytes(sound)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON parts BEGIN DELETE FROM parts; END",
+        "CREATE VIEW v AS SELECT * FROM parts",
+        "CREATE TABLE other (x)",
+        "ALTER TABLE parts ADD COLUMN more",
+        # A table that never ends: reading it would never return.
+        "ALTER TABLE parts RENAME TO hidden; CREATE VIEW parts AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL "
+        "SELECT x + 1 FROM c) SELECT 'header' AS name, zeroblob(32) AS digest, zeroblob(x) AS data FROM c",
+        "PRAGMA journal_mode = WAL",
+    ],
+)
+def test_a_file_with_other_tables_than_ours_is_refused(file, sql):
+    database = sqlite3.connect(file.path)
+    database.executescript(sql)
+    database.close()
+    for read in (file.header, file.snapshot, file.read_classifier, file.sizes):
+        with pytest.raises(Damaged, match="not those of a memory"):
+            read()
+    assert "not those of a memory" in file.problems()[0]
+    assert "all parts are intact" in file.problems()[-1]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 100_000,
+        b'{"memory": {}, "parts": {"level-1": ["no digest"]}}',
+        b'{"memory": 3, "parts": {}}',
+        b'{"memory": {"n": ' + b"9" * 10_000 + b'}, "parts": {}}',
+        b"\xff\xfe",
+        b"null",
+    ],
+)
+def test_a_forged_header_is_refused(file, header):
+    with sqlite3.connect(file.path) as database:
+        digest = hashlib.sha256(header).digest()
+        database.execute("UPDATE parts SET digest = ?, data = ? WHERE name = 'header'", (digest, header))
+    database.close()
+    with pytest.raises(Damaged, match="header cannot be read"):
+        file.snapshot()
+    assert file.problems()
+
+
+def test_names_that_are_no_names_are_told(file):
+    with sqlite3.connect(file.path) as database:
+        database.execute("INSERT INTO parts VALUES (7, zeroblob(32), x'00')")
+    database.close()
+    assert any("part 7" in problem for problem in file.problems())
+    assert file.sizes()["7"] == 1
+    assert file.nbytes() > 0
 
 
 def test_the_header_is_readable_json(file):

@@ -6,40 +6,58 @@ claims absurd sizes fails against the tensors that are really there, before anyt
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import safetensors.torch
 import torch
 from pydantic import ValidationError
+from pydantic_core import from_json
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from logcl.errors import Damaged
+from logcl.errors import BadInput, Damaged
 from logcl.settings import Frozen, Precision
 from logcl.training import choose_device
+from logcl.words import printable
 
 About = TypeVar("About", bound=Frozen)
 Spec = TypeVar("Spec")
 _SCALE = ".scale"
+_LONGEST = 2**22  # bytes of a description: a hundred thousand classes with names
+_KEPT = (torch.float16, torch.float32)  # what weights are kept in, beside steps of a scale
 
 
 def pack(about: Frozen, tensors: Mapping[str, Tensor]) -> bytes:
     """One blob; equal content gives equal bytes."""
+    description = about.model_dump_json()
+    if len(description.encode()) > _LONGEST:
+        raise BadInput(f"a description of more than {_LONGEST:,} bytes cannot be kept; have fewer classes")
     # One metadata key: safetensors does not promise an order among several.
-    blob: bytes = safetensors.torch.save(dict(tensors), {"logcl": about.model_dump_json()})
+    blob: bytes = safetensors.torch.save(dict(tensors), {"logcl": description})
     return blob
 
 
 def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, Tensor]]:
     """What `pack` packed, or `Damaged` with the `name` of the blob."""
     try:
+        tensors = safetensors.torch.load(blob)  # first: it refuses tensors that overlap or are not there
         size = int.from_bytes(blob[:8], "little")
-        header = json.loads(blob[8 : 8 + size])
-        about = kind.model_validate_json(header["__metadata__"]["logcl"])
-        return about, safetensors.torch.load(blob)
-    except (ValidationError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        # Not Python's own parser, which nested brackets take out of its depth.
+        description = from_json(blob[8 : 8 + size])["__metadata__"]["logcl"]
+        if len(description) > _LONGEST:
+            raise ValueError(f"a description of {len(description):,} characters")
+        return kind.model_validate_json(description), tensors
+    # The last two are what types and shapes raise that safetensors knows and torch does not.
+    except (
+        ValidationError,
+        SafetensorError,
+        ValueError,
+        LookupError,
+        TypeError,
+        RuntimeError,
+        AttributeError,
+    ) as error:
         raise _damaged(name, error) from error
 
 
@@ -84,27 +102,33 @@ def restore(
     """The network that `build(spec)` describes, with the weights found behind `prefix`."""
     mine = {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
     try:
-        state = {key: _restored(key, mine) for key in mine if not key.endswith(_SCALE)}
         with torch.device("meta"):
             network = build(spec)
+        counters = {key for key, value in network.state_dict().items() if not value.is_floating_point()}
+        state = {key: _restored(key, mine, key in counters) for key in mine if not key.endswith(_SCALE)}
         network.load_state_dict(state, strict=True, assign=True)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise _damaged(name, error) from error
     return network.eval().requires_grad_(False).to(choose_device())
 
 
-def _restored(key: str, mine: Mapping[str, Tensor]) -> Tensor:
+def _restored(key: str, mine: Mapping[str, Tensor], counter: bool) -> Tensor:
     """A tensor as the network has it; whole numbers other than counters are steps of a scale, one a row."""
     value, scale = mine[key], mine.get(key + _SCALE)
     if (value.dtype == torch.int8) != (scale is not None):
-        raise RuntimeError(f"{key} and its scale do not belong together")
+        raise ValueError(f"{key} and its scale do not belong together")
     if scale is None:
-        return value.float() if value.is_floating_point() else value
-    if scale.shape != (len(value), *[1] * (value.dim() - 1)):
-        raise RuntimeError(f"{key} has a scale of another size")
+        if value.dtype not in ((torch.int64,) if counter else _KEPT):
+            raise ValueError(f"{key} is of type {value.dtype}")
+        return value if counter else value.float()
+    if scale.shape != (*value.shape[:1], *[1] * (value.dim() - 1)) or scale.dtype != torch.float16:
+        raise ValueError(f"{key} has a scale of another size")
     return value.float() * scale.float()
 
 
 def _damaged(name: str, error: Exception) -> Damaged:
+    if isinstance(error, ValidationError):
+        problem = error.errors(include_url=False, include_input=False)[0]
+        error = ValueError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}")
     reason = " ".join(str(error).split())[:200]
-    return Damaged(f"{name} is damaged ({reason}); `logcl verify` says what is intact")
+    return Damaged(printable(f"{name} is damaged ({reason}); `logcl verify` says what is intact"))

@@ -11,21 +11,24 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from logcl import blobs, codes
 from logcl.errors import Damaged
 from logcl.samples import Samples, raw
-from logcl.settings import Frozen, ImageShape
+from logcl.settings import MOST_SAMPLES, Frozen, ImageShape
+
+_SMALL, _RATIO = 2**26, 128  # pixels may be so many bytes, or so many times their deflated ones
 
 
 class Chunk(Frozen):
     """What a chunk says of itself."""
 
-    start: int
+    start: int = Field(ge=1, lt=MOST_SAMPLES)
     """Sample index of the first sample."""
-    count: int
+    count: int = Field(ge=1, lt=MOST_SAMPLES)
     image_shape: ImageShape
-    label_bits: int
+    label_bits: int = Field(ge=0, le=31)
 
 
 def chunk_start(starts: Sequence[int], new: int, stop: int) -> int:
@@ -47,30 +50,42 @@ def to_bytes(start: int, samples: Samples) -> bytes:
     about = Chunk(
         start=start, count=len(samples), image_shape=(channels, height, width), label_bits=label_bits
     )
-    pixels = np.frombuffer(zlib.compress(samples.x.tobytes(), 9), np.uint8).copy()
+    pixels = np.frombuffer(_deflated(samples.x.tobytes()), np.uint8).copy()
     labels = codes.pack_integers(samples.y, label_bits)
     return blobs.pack(about, {"pixels": torch.from_numpy(pixels), "labels": torch.from_numpy(labels)})
+
+
+def _deflated(pixels: bytes) -> bytes:
+    deflated = zlib.compress(pixels, 9)
+    if len(pixels) <= max(_SMALL, _RATIO * len(deflated)):
+        return deflated
+    # Whoever opens a memory must not fill theirs with nothing. Without matching, deflate shrinks by 8.
+    plain = zlib.compressobj(9, strategy=zlib.Z_HUFFMAN_ONLY)
+    return plain.compress(pixels) + plain.flush()
 
 
 def from_bytes(blob: bytes, image_shape: ImageShape, name: str) -> tuple[int, Samples]:
     """Sample index of the first sample, and the samples. Inflates no more than the description claims."""
     about, tensors = blobs.unpack(blob, Chunk, name)
     size = about.count * int(np.prod(image_shape))
-    labels = tensors.get("labels", torch.empty(0)).numpy()
-    deflated = tensors.get("pixels", torch.empty(0)).numpy().tobytes()
-    # Deflate shrinks by at most 1032: a larger claim is a lie, refused before it is allocated.
+    arrays = {key: value.numpy() for key, value in tensors.items() if value.dtype == torch.uint8}
+    labels, deflated = arrays.get("labels"), arrays.get("pixels")
     sound = (
         about.image_shape == image_shape
-        and 0 < size <= 1032 * len(deflated)
-        and 0 <= about.label_bits <= 62
-        and labels.dtype == np.uint8
+        and deflated is not None
+        and deflated.ndim == 1
+        # Deflate shrinks by at most 1032: a larger claim is a lie, refused before it is allocated.
+        and size <= min(1032 * len(deflated), max(_SMALL, _RATIO * len(deflated)))
+        and labels is not None
         and labels.shape == (-(-about.count * about.label_bits // 8),)
     )
+    if not sound or labels is None or deflated is None:
+        raise Damaged(f"{name} does not hold what it describes; `logcl verify` says what is intact")
     try:
-        pixels = zlib.decompressobj().decompress(deflated, size + 1) if sound else b""
+        pixels = zlib.decompressobj().decompress(deflated.tobytes(), size + 1)
     except zlib.error as error:
         raise Damaged(f"{name} cannot be inflated ({error}); `logcl verify` says what is intact") from error
-    if len(pixels) != size or not sound:
+    if len(pixels) != size:
         raise Damaged(f"{name} does not hold what it describes; `logcl verify` says what is intact")
     x = np.frombuffer(pixels, np.uint8).reshape(about.count, *image_shape)
     return about.start, raw(x, codes.unpack_integers(labels, about.label_bits, about.count))

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 
 from logcl import blobs, networks
 from logcl.augmentation import augment
 from logcl.encoding import to_unit
 from logcl.errors import Damaged, NotTrained
-from logcl.inputs import Label, as_pixels
+from logcl.inputs import Label, Labels, as_pixels
 from logcl.memory import Memory
 from logcl.progress import Progress, Silent
 from logcl.samples import rows_at_once
-from logcl.settings import ClassifierSettings, Frozen, ImageShape
+from logcl.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, parse_as
 from logcl.training import Work, choose_device, fit, generator_for, seeded
 
 Fetch = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -32,11 +33,11 @@ class Description(Frozen):
     """What the stored global model says of itself."""
 
     network: networks.ClassifierSpec
-    classes: tuple[Label, ...]
+    classes: Labels
     """Labels by output number."""
-    samples: int
+    samples: int = Field(ge=0, lt=MOST_SAMPLES)
     """How many samples the memory held when this model was trained."""
-    memory: str
+    memory: str = Field(max_length=64)
     """The memory's digest at that moment: while it is the same, the model is up to date."""
 
 
@@ -67,11 +68,14 @@ class Classifier:
         settings = settings or now.settings.classifier
         generator = generator_for(now.settings.seed if seed is None else seed, _GLOBAL)
         work = Work(generator, progress or Silent(), "global model")
-        spec = networks.ClassifierSpec(
-            network=settings.network,
-            width=settings.width,
-            image_shape=now.settings.image_shape,
-            classes=len(now.classes),
+        spec = parse_as(
+            networks.ClassifierSpec,
+            {
+                "network": settings.network,
+                "width": settings.width,
+                "image_shape": now.settings.image_shape,
+                "classes": len(now.classes),
+            },
         )
         if now.n * int(np.prod(spec.image_shape)) <= _CACHE:
             images, classes = now.everything(progress)
@@ -103,6 +107,9 @@ class Classifier:
         about, tensors = blobs.unpack(blob, Description, name)
         if about.network.classes != len(about.classes):
             raise Damaged(f"{name} does not fit its classes; train it again with `logcl train`")
+        # Convolutions take images of any size: their weights do not show that a size is absurd.
+        if about.network.image_shape != memory.settings.image_shape:
+            raise Damaged(f"{name} takes images of another shape; train it again with `logcl train`")
         return Classifier(about, blobs.restore(networks.classifier, about.network, tensors, "network", name))
 
     @property
@@ -121,8 +128,8 @@ class Classifier:
 
     def predict(self, images: Any) -> NDArray[Any]:
         """The label of each image; images as in `Memory.absorb`."""
-        labels: NDArray[Any] = np.array(self.classes)[self.predict_proba(images).argmax(axis=1)]
-        return labels
+        kind = str if isinstance(self.classes[0], str) else np.int64
+        return np.array([self.classes[i] for i in self.predict_proba(images).argmax(axis=1)], dtype=kind)
 
     def predict_proba(self, images: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes`."""

@@ -19,6 +19,7 @@ Reals = NDArray[np.floating[Any]]
 # Odd multipliers of splitmix64's finaliser (Steele, Lea and Flood 2014) and its golden-ratio increment.
 _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _INCREMENT = 0x9E3779B97F4A7C15
+_BLOCK = 2**16  # integers unpacked at once; a multiple of eight, so that blocks begin with a byte
 
 
 def index_codes(indices: NDArray[np.integer[Any]], bits: int) -> Bits:
@@ -165,5 +166,10 @@ def pack_integers(values: NDArray[np.integer[Any]], bits: int) -> NDArray[np.uin
 
 def unpack_integers(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.int64]:
     """What `pack_integers` packed: → (count,)."""
-    flat = np.unpackbits(packed, count=count * bits, bitorder="little").reshape(count, bits)
-    return np.asarray((flat.astype(np.int64) << np.arange(bits)).sum(axis=1), dtype=np.int64)
+    values = np.zeros(count, dtype=np.int64)
+    for start in range(0, count if bits else 0, _BLOCK):  # a bit takes eight bytes on the way
+        stop = min(start + _BLOCK, count)
+        part = packed[start * bits // 8 : -(-stop * bits // 8)]
+        flat = np.unpackbits(part, count=(stop - start) * bits, bitorder="little").reshape(-1, bits)
+        values[start:stop] = (flat.astype(np.int64) << np.arange(bits)).sum(axis=1)
+    return values

@@ -215,10 +215,12 @@ def decode(decoder: nn.Module, stored: Codes, rows: Rows, image_shape: ImageShap
     device = next(decoder.parameters()).device
     at_once = rows_at_once(image_shape)
     blocks = [
-        (decoder(torch.from_numpy(stored.inputs(rows[start : start + at_once])).to(device)) * 255).round()
+        (decoder(torch.from_numpy(stored.inputs(rows[start : start + at_once])).to(device)) * 255)
+        .round()
+        .to("cpu", torch.uint8)
         for start in range(0, len(rows), at_once)
     ]
-    return torch.cat(blocks).to("cpu", torch.uint8)
+    return torch.cat(blocks)
 
 
 @torch.no_grad()

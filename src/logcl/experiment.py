@@ -11,21 +11,23 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from logcl import allocation, methods
+from logcl import allocation, checkpoint, methods
+from logcl.checkpoint import Checkpoint, Occupied
 from logcl.errors import BadInput, BadSettings, CannotWrite
 from logcl.files import write_atomically
-from logcl.methods import HasLevels, Problem, Replays
+from logcl.methods import HasLevels, Problem, Replays, State
+from logcl.methods.logcl import MEMORY
 from logcl.methods.protocol import Clock, Effort, HasEffort, Replayed
 from logcl.presets import USUAL_BUDGET
 from logcl.progress import Progress, Silent
@@ -33,6 +35,10 @@ from logcl.result import ERROR_BINS, Examples, GenerationError, Result, Row, Tas
 from logcl.samples import squared_errors
 from logcl.settings import Settings
 from logcl.streams import Stream
+from logcl.writer_lock import writer_lock
+
+Earlier = Literal["continue", "continue or replace", "replace"]
+"""What happens to a run that is in the folder: go on with it or refuse it, or begin again in its place."""
 
 _EXAMPLES = 5  # of each level and generation
 
@@ -46,35 +52,64 @@ def run(
     budget: str = USUAL_BUDGET,
     options: Mapping[str, Any] | None = None,
     evaluate: str = "every",
+    earlier: Earlier = "continue",
     command: str | None = None,
     progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Result:
     """Let a method learn a stream; leaves `result.json` (and LogCL's `memory.logcl`) in `folder`.
 
     `options` are the method's own hyperparameters, `budget` is what it may keep if it has a buffer. It is
     examined after `every` task, after the `final` one, or after every so many and the final one ("10").
+
+    A run that was killed goes on after its last finished task, and finds what an unbroken one would have
+    found; `say` is told. `earlier` decides about a folder that holds another run: `continue` refuses it.
     """
     progress = progress or Silent()
     clock = Clock()
     stride = examined_every(evaluate)
     if not len(stream.test_y):
         raise BadInput(f"{stream.name} has no test samples: its classes have one sample each; add more")
+    method = methods.create(
+        method_name, Problem(settings, stream.classes, folder, budget, progress, clock), options
+    )
+    choices = {
+        "method": method_name,
+        "settings": settings.model_dump(mode="json"),
+        "options": method.options.model_dump(mode="json"),
+        "budget": budget,
+        "evaluate": evaluate,
+        "versions": _versions(),
+    }
+    fingerprint = checkpoint.fingerprint(stream, choices)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotWrite(f"the run folder {folder} cannot be made ({error.strerror})") from error
-    problem = Problem(settings, stream.classes, folder, budget, progress, clock)
-    method = methods.create(method_name, problem, options)
-    records: list[TaskRecord] = []
-    matrix: list[Row] = []
-    predicted = np.empty(0, dtype=np.int64)
-    seen = np.zeros(len(stream.classes), bool)
-    with progress.track(f"{stream.name}, {method_name}, seed {settings.seed}", len(stream)) as advance:
+
+    bar = f"{stream.name}, {method_name}, seed {settings.seed}"
+    with writer_lock(folder / "result.json"), progress.track(bar, len(stream)) as advance:
+        found = _interrupted(folder, fingerprint, earlier)
+        if found is None:
+            about = Checkpoint(fingerprint=fingerprint)
+            checkpoint.write(folder, about, method.state())  # from now on the folder is this run's
+        else:
+            about, state = found
+            method.restore(state)
+            clock.seconds.update(about.seconds)
+            advance(len(about.records))
+            if about.records and say is not None:
+                say(f"going on after task {len(about.records)} of {len(stream)}")
+        records, matrix = list(about.records), list(about.matrix)
+        predicted = np.empty(0, dtype=np.int64)
+        seen = np.zeros(len(stream.classes), bool)
         for number, task in enumerate(stream, start=1):
+            seen[task.y] = True
+            if number <= len(about.records):
+                continue
             before = _exclusive(clock)
             with clock("learn"):
                 method.learn(task)
-            seen[task.y] = True
             row, accuracy = None, None
             if number == len(stream) or (stride and number % stride == 0):
                 with clock("predict"):
@@ -95,46 +130,87 @@ def run(
                     seconds={phase: s - before.get(phase, 0.0) for phase, s in _exclusive(clock).items()},
                 )
             )
+            if number < len(stream):
+                now = Checkpoint(
+                    fingerprint=fingerprint,
+                    records=tuple(records),
+                    matrix=tuple(matrix),
+                    seconds=dict(clock.seconds),
+                )
+                checkpoint.write(folder, now, method.state())
             advance()
 
-    with clock("diagnose"):
-        replayed = method.replayed() if isinstance(method, Replays) else None
-        errors = _reconstruction(stream, replayed) if replayed else ()
-        examples = _examples(stream, replayed) if replayed else ()
-        trap = method.trap(stream.test_x, stream.test_y) if isinstance(method, HasLevels) else None
-    result = Result(
-        stream=stream.name,
-        subset=stream.subset,
-        method=method_name,
-        seed=settings.seed,
-        evaluate=evaluate,
-        settings=settings,
-        options=method.options.model_dump(mode="json"),
-        budget=budget,
-        classes=stream.classes,
-        task_classes=stream.task_classes,
-        tasks=tuple(records),
-        accuracy_matrix=tuple(matrix),
-        final_accuracy=float((predicted == stream.test_y).mean()),
-        forgetting=_forgetting(matrix) if evaluate == "every" else None,
-        confusion=_confusion(stream.test_y, predicted),
-        memory_bytes=method.nbytes(),
-        raw_bytes=stream.samples * int(np.prod(stream.image_shape)),
-        seconds=_exclusive(clock),
-        reconstruction=errors,
-        examples=examples,
-        max_generation=(
-            allocation.max_generation(stream.samples, settings.unit) if method_name == "logcl" else None
-        ),
-        trap=trap,
-        versions=_versions(),
-        hardware=_hardware(),
-        commit=_commit(),
-        command=command,
-        finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    )
-    write_atomically(folder / "result.json", result.model_dump_json(indent=2).encode())
+        with clock("diagnose"):
+            replayed = method.replayed() if isinstance(method, Replays) else None
+            errors = _reconstruction(stream, replayed) if replayed else ()
+            examples = _examples(stream, replayed) if replayed else ()
+            trap = method.trap(stream.test_x, stream.test_y) if isinstance(method, HasLevels) else None
+        result = Result(
+            stream=stream.name,
+            subset=stream.subset,
+            method=method_name,
+            seed=settings.seed,
+            evaluate=evaluate,
+            settings=settings,
+            options=method.options.model_dump(mode="json"),
+            budget=budget,
+            classes=stream.classes,
+            task_classes=stream.task_classes,
+            tasks=tuple(records),
+            accuracy_matrix=tuple(matrix),
+            final_accuracy=float((predicted == stream.test_y).mean()),
+            forgetting=_forgetting(matrix) if evaluate == "every" else None,
+            confusion=_confusion(stream.test_y, predicted),
+            memory_bytes=method.nbytes(),
+            raw_bytes=stream.samples * int(np.prod(stream.image_shape)),
+            seconds=_exclusive(clock),
+            reconstruction=errors,
+            examples=examples,
+            max_generation=(
+                allocation.max_generation(stream.samples, settings.unit) if method_name == "logcl" else None
+            ),
+            trap=trap,
+            versions=_versions(),
+            hardware=_hardware(),
+            commit=_commit(),
+            command=command,
+            finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        )
+        write_atomically(folder / "result.json", result.model_dump_json(indent=2).encode())
+        checkpoint.remove(folder)
     return result
+
+
+def _interrupted(folder: Path, fingerprint: str, earlier: Earlier) -> tuple[Checkpoint, State] | None:
+    """Where the run goes on; None if it begins, after what is not of this run was refused or removed."""
+    if earlier == "replace":
+        _clear(folder)
+    memory = folder / MEMORY
+    try:
+        found = checkpoint.read(folder)
+        if found is None and memory.exists():
+            raise Occupied(f"{memory} exists from an earlier run; choose another --out or add --overwrite")
+        if found is not None and found[0].fingerprint != fingerprint:
+            raise Occupied(
+                f"the run in {folder} was begun with other settings, data or code; add --overwrite to begin "
+                "again, or choose another --out"
+            )
+    except Occupied:
+        if earlier == "continue":
+            raise
+        _clear(folder)
+        return None
+    return found
+
+
+def _clear(folder: Path) -> None:
+    """Remove an earlier run, at the last moment: when its replacement is about to begin."""
+    try:
+        for name in (MEMORY, f"{MEMORY}-journal", "result.json"):
+            (folder / name).unlink(missing_ok=True)
+        checkpoint.remove(folder)
+    except OSError as error:
+        raise CannotWrite(f"{error.filename} cannot be replaced ({error.strerror})") from error
 
 
 def examined_every(evaluate: str) -> int:

@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, FailFast, Field
 
 from logcl.errors import BadInput
 from logcl.settings import ImageShape
 
-Label = int | str
+LONGEST_LABEL = 1000
+"""Characters. Arrays give every label as much room as the longest."""
+
+Label = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[str, Field(max_length=LONGEST_LABEL)]
+
+
+def _is_text(value: str) -> bool:
+    """No zero characters, which arrays drop, and nothing that UTF-8 cannot hold (a badly decoded name)."""
+    return "\0" not in value and value == value.encode(errors="replace").decode()
+
+
+def distinct(labels: tuple[Label, ...]) -> tuple[Label, ...]:
+    """The same labels; `ValueError` if they are not all different, all integers or all strings."""
+    if len({type(label) for label in labels}) > 1:
+        raise ValueError("integers and strings are mixed")
+    if len(set(labels)) < len(labels):
+        raise ValueError("a label is there twice")
+    if not all(_is_text(label) for label in labels if isinstance(label, str)):
+        raise ValueError("a label is not plain text")
+    return labels
+
+
+Labels = Annotated[tuple[Label, ...], FailFast(), AfterValidator(distinct)]
+"""The classes of a memory as its file may give them: all different, all integers or all strings."""
 
 
 def as_pixels(images: Any, image_shape: ImageShape) -> NDArray[np.uint8]:
@@ -93,11 +117,6 @@ def _plain(values: list[Any]) -> NDArray[Any]:
     raise BadInput(f"labels of type {kinds} are not supported; give integers or strings, not both")
 
 
-def _is_text(value: str) -> bool:
-    """No zero characters, which arrays drop, and nothing that UTF-8 cannot hold (a badly decoded name)."""
-    return "\0" not in value and value == value.encode(errors="replace").decode()
-
-
 def number_classes(
     labels: NDArray[Any], known: Sequence[Label]
 ) -> tuple[NDArray[np.int64], tuple[Label, ...]]:
@@ -111,6 +130,8 @@ def number_classes(
     for value in values[np.argsort(first)].tolist():
         if isinstance(value, str) and not _is_text(value):
             raise BadInput(f"the label {value!r} is not plain text; rename it")
+        if isinstance(value, str) and len(value) > LONGEST_LABEL:
+            raise BadInput(f"the label {value[:20]}… is longer than {LONGEST_LABEL} characters; shorten it")
         numbers.setdefault(value, len(numbers))
     of_value = np.array([numbers[value] for value in values.tolist()], dtype=np.int64)
     return of_value[positions], tuple(numbers)

@@ -8,12 +8,13 @@ to_bytes, from_bytes    one safetensors blob, weights in half precision, nothing
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import FailFast, Field
 from torch import Tensor, nn
 
 from logcl import blobs, codes, encoding, networks, quantising
@@ -21,30 +22,50 @@ from logcl.allocation import Slot
 from logcl.errors import BadSettings, Damaged
 from logcl.progress import Progress, Silent
 from logcl.samples import Run, Samples, encoded, rows_at_once, squared_errors
+from logcl.settings import (
+    MOST_SAMPLES,
+    NETWORKS,
+    Frozen,
+    GeneratorSettings,
+    Precision,
+    Recipe,
+    Settings,
+    parse_as,
+)
 from logcl.settings import Codes as CodeKind
-from logcl.settings import Frozen, GeneratorSettings, Precision, Recipe, Settings
 from logcl.stored import BinaryCodes, Codes, IndexCodes, QuantisedCodes
 from logcl.training import Work, choose_device, fit, generator_for, seeded, total_steps
+
+SAMPLES_A_BYTE = 8
+"""A level holds at most so many: index codes and labellers cost nothing a sample, so that nothing else would
+keep a few bytes from claiming any number."""
 
 
 class Description(Frozen):
     """What a blob says of itself, beside its tensors."""
 
-    level: int
-    start: int
-    stop: int
+    level: int = Field(ge=0, le=62)
+    start: int = Field(ge=1, lt=MOST_SAMPLES)
+    stop: int = Field(ge=1, lt=MOST_SAMPLES)
     decoder: networks.AutoencoderSpec
     codes: CodeKind
     weights: Precision
-    classes: tuple[int, ...]
+    classes: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], FailFast()]
     """Class numbers that occur in this level; labels are positions in this tuple."""
     labeller: networks.ClassifierSpec | None
-    runs: tuple[Run, ...]
+    runs: Annotated[tuple[Run, ...], FailFast()]
+    first_code: int | None = Field(None, ge=1, lt=MOST_SAMPLES)
+    """Whose index code the first sample has, if the level was moved since it was fitted."""
 
     @property
     def samples(self) -> int:
         """How many samples the level holds."""
         return self.stop - self.start + 1
+
+    @property
+    def coded_from(self) -> int:
+        """Index whose code the first sample has."""
+        return self.start if self.first_code is None else self.first_code
 
     @property
     def label_bits(self) -> int:
@@ -140,6 +161,11 @@ class LocalModel:
         images, y = self.replay()
         return Samples(images.numpy(), y, self.runs)
 
+    def moved(self, start: int) -> LocalModel:
+        """The same samples under other indices, from `start` on: what was before them is lost."""
+        moved = {"start": start, "stop": start + self.about.samples - 1, "first_code": self.about.coded_from}
+        return replace(self, about=self.about.model_copy(update=moved))
+
     def to_bytes(self) -> bytes:
         """The blob that `from_bytes` reads; the same model always gives the same bytes."""
         tensors = blobs.weights(self.decoder, "decoder", self.about.weights) | self.codes.tensors()
@@ -155,7 +181,7 @@ class LocalModel:
     def from_bytes(blob: bytes, name: str) -> LocalModel:
         """Read a blob; `name` is what messages call it. Refuses whatever does not fit its description."""
         about, tensors = blobs.unpack(blob, Description, name)
-        _check(about, tensors, name)
+        _check(about, tensors, len(blob), name)
         decoder = blobs.restore(networks.decoder, about.decoder, tensors, "decoder", name)
         stored = _codes(about, tensors, name)
         labels: NDArray[np.int64] | nn.Module
@@ -163,6 +189,8 @@ class LocalModel:
             labels = blobs.restore(networks.classifier, about.labeller, tensors, "labeller", name)
         else:
             labels = codes.unpack_integers(tensors["labels"].numpy(), about.label_bits, about.samples)
+            if labels.max() >= len(about.classes):
+                raise Damaged(f"{name} has labels without a class; `logcl verify` says what is intact")
         analysis = None
         if any(key.startswith("analysis.") for key in tensors):
             if about.codes != "quantised" or about.decoder.network == "cosine":
@@ -181,8 +209,9 @@ def decoder_spec(settings: Settings) -> networks.AutoencoderSpec:
     width = options.width
     if options.network == "cosine":
         length, width = networks.coefficient_count(settings.image_shape), 1
-    return networks.AutoencoderSpec(
-        network=options.network, image_shape=settings.image_shape, length=length, width=width
+    return parse_as(
+        networks.AutoencoderSpec,
+        {"network": options.network, "image_shape": settings.image_shape, "length": length, "width": width},
     )
 
 
@@ -206,6 +235,11 @@ def _encode(
         return quantising.trained(samples.x, spec, options, work, begin)
     if slot.stop >> spec.code_length:
         raise BadSettings(f"{slot.stop} samples need codes of more than generator.bits = {options.bits} bits")
+    if len(samples) > SAMPLES_A_BYTE * networks.weight_count(spec):
+        raise BadSettings(
+            f"{len(samples)} samples are more than {SAMPLES_A_BYTE} for each weight of their decoder; such a "
+            f"memory needs a larger generator.width"
+        )
     given = _index_codes(slot.start, spec)
     if spec.network == "superposed":
         return encoding.superposed(samples.x, given, spec, options, work)
@@ -221,13 +255,13 @@ def _codes(about: Description, tensors: dict[str, Tensor], name: str) -> Codes:
     """The codes of a blob that `_check` found sound."""
     spec = about.decoder
     if about.codes == "index":
-        return _index_codes(about.start, spec)
+        return _index_codes(about.coded_from, spec)
     if about.codes == "binary":
         return BinaryCodes(tensors["codes"].numpy(), spec.length)
     return QuantisedCodes.restore(tensors, about.samples, networks.codes_an_image(spec), spec.length, name)
 
 
-def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
+def _check(about: Description, tensors: dict[str, Tensor], size: int, name: str) -> None:
     """Refuse a description that its tensors do not bear out."""
 
     def is_bytes(tensor: str, *shape: int) -> bool:
@@ -237,19 +271,30 @@ def _check(about: Description, tensors: dict[str, Tensor], name: str) -> None:
     spec = about.decoder
     cosines = about.codes == "quantised" and spec.length == networks.coefficient_count(spec.image_shape)
     row, packed = -(-spec.code_length // 8), -(-about.samples * about.label_bits // 8)
+    last_code = about.coded_from + about.samples - 1
+    errors = [error for run in about.runs for error in run.errors]
+    labelled = about.labeller is None or about.labeller.image_shape == spec.image_shape
     for sound, problem in (
-        (about.samples >= 1 and about.start >= 1, "holds no samples"),
+        (about.samples >= 1 and about.start >= 1 and about.coded_from >= 1, "holds no samples"),
+        (about.samples <= SAMPLES_A_BYTE * size, "claims more samples than its bytes can hold"),
         (sum(run.count for run in about.runs) == about.samples, "has a history of another length"),
         (all(run.count >= 1 and run.errors for run in about.runs), "has a history with gaps"),
+        (all(0 <= error <= _LARGEST_ERROR for error in errors), "has a history of impossible errors"),
         (bool(about.classes), "has no classes"),
-        (about.codes != "index" or not about.stop >> spec.code_length, "has more samples than codes"),
+        (len(set(about.classes)) == len(about.classes), "has a class twice"),
+        (spec.network in NETWORKS[about.codes], "has codes that its decoder cannot read"),
+        (about.codes != "index" or not last_code >> spec.code_length, "has more samples than codes"),
         (about.codes != "binary" or is_bytes("codes", about.samples, row), "has codes of another size"),
         (spec.network != "cosine" or cosines, "has codes that its decoder cannot read"),
         (about.labeller is not None or is_bytes("labels", packed), "has labels of another size"),
+        (labelled, "labels images of another shape"),
         (about.labeller is None or about.labeller.classes == len(about.classes), "labels other classes"),
     ):
         if not sound:
             raise Damaged(f"{name} {problem}; `logcl verify` says what is intact")
+
+
+_LARGEST_ERROR = 1.001  # between black and white, and room for rounding
 
 
 def fit_steps(samples: int, classes: int, options: GeneratorSettings, *, warm: bool = False) -> int:

@@ -8,7 +8,7 @@ for x, y in memory.replay(batch_size=128): ...
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,23 +19,34 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from logcl import allocation, buffer, samples
-from logcl.errors import BadInput, BadSettings, Damaged, LogCLError, NotAMemory, NotTrained
+from logcl import allocation, buffer, samples, staging
+from logcl.errors import BadInput, BadSettings, Busy, Damaged, LogCLError, NotAMemory, NotTrained
+from logcl.header import Header
 from logcl.inputs import Label, as_labels, as_pixels, number_classes
 from logcl.local_model import LocalModel, fit_steps
 from logcl.presets import preset as preset_settings
 from logcl.progress import Counted, Progress, Silent
 from logcl.settings import Frozen, ImageShape, Settings, override
 from logcl.snapshot import ReplayDataset, Snapshot, inconsistency
-from logcl.storage import CLASSIFIER, Header, MemoryFile, pages
+from logcl.storage import MemoryFile
 
 
 class Fields(Frozen):
     """What the header of the file says of the memory, beside its parts."""
 
-    n: int = Field(ge=0)
+    n: int = Field(ge=0, lt=2**62)
     classes: tuple[Label, ...]
     settings: Settings
+
+    @staticmethod
+    def of(header: Header, path: Path) -> Fields:
+        """Read them off a header; `path` is for the message if that fails."""
+        try:
+            return Fields.model_validate(header.fields)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = ".".join(map(str, problem["loc"]))
+            raise Damaged(f"{path}: the header cannot be used ({where}: {problem['msg']})") from error
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,8 @@ class Absorbed:
     plan: allocation.Plan
     orders: Mapping[allocation.Slot, NDArray[np.intp]]
     """For each trained slot: position j holds input number order[j] of that fit (see LocalModel.fit)."""
+    resumed: tuple[allocation.Slot, ...] = ()
+    """Trained slots that were fitted already when this task was interrupted before."""
 
 
 class Memory:
@@ -102,17 +115,17 @@ class Memory:
     @property
     def settings(self) -> Settings:
         """The settings kept in the file."""
-        return self._fields(self.file.header()).settings
+        return Fields.of(self.file.header(), self.path).settings
 
     @property
     def n(self) -> int:
         """Samples held."""
-        return self._fields(self.file.header()).n
+        return Fields.of(self.file.header(), self.path).n
 
     @property
     def classes(self) -> tuple[Label, ...]:
         """Labels in order of first appearance."""
-        return self._fields(self.file.header()).classes
+        return Fields.of(self.file.header(), self.path).classes
 
     @property
     def digest(self) -> str:
@@ -121,12 +134,11 @@ class Memory:
 
     def nbytes(self) -> int:
         """Bytes needed to go on: the file at rest, less the global model kept in it."""
-        sizes = self.file.sizes()
-        return sizes["file"] - pages(sizes.get(CLASSIFIER, 0))
+        return self.file.nbytes()
 
     def plan(self, incoming: int) -> allocation.Plan:
         """What absorbing `incoming` more samples would retrain."""
-        fields = self._fields(self.file.header())
+        fields = Fields.of(self.file.header(), self.path)
         return allocation.plan(fields.n, fields.n + incoming, fields.settings.unit)
 
     def absorb(self, images: Any, labels: Any, *, progress: Progress | None = None) -> Absorbed:
@@ -135,7 +147,8 @@ class Memory:
         images: (n, C, H, W), or (n, H, W) for one channel; uint8, or floats in [0, 1].
         labels: n integers or n strings.
 
-        The file changes once, at the end. Until then, and after any error or kill, it is as before.
+        What the memory holds changes once, at the end. Until then, and after any error or kill, it is as
+        before; the same task, absorbed again, goes on with the levels that had been trained.
         """
         with self.file.writing():
             header, now = self._load()
@@ -151,34 +164,42 @@ class Memory:
             pool = samples.concatenate([*retired, now.buffer, samples.raw(x, y)])
             first = n - len(pool) + 1
 
-            models: dict[allocation.Slot, LocalModel] = {}
-            orders: dict[allocation.Slot, NDArray[np.intp]] = {}
-            parts = {s: pool.part(s.start - first, s.stop - first + 1) for s in plan.train}
-            options = now.settings.generator
-            steps = sum(
-                fit_steps(len(part), len(np.unique(part.y)), options, warm=bool(now.levels) or number > 0)
-                for number, part in enumerate(parts.values())
-            )
-            with (progress or Silent()).track(f"absorbing {len(x):,} samples", max(steps, 1)) as count:
-                bars = Counted(progress or Silent(), count)
+            parts = {slot: pool.part(slot.start - first, slot.stop - first + 1) for slot in plan.train}
+            steps = {
+                slot: fit_steps(
+                    len(part), len(np.unique(part.y)), now.settings.generator,
+                    warm=bool(now.levels) or slot != plan.train[0],
+                )
+                for slot, part in parts.items()
+            }  # fmt: skip
+            task = staging.task_digest(header.digest, x, y, classes)
+            fitted = self._staged(task, plan.train)
+            resumed = tuple(fitted)
+            progress = progress or Silent()
+            with progress.track(f"absorbing {len(x):,} samples", max(sum(steps.values()), 1)) as count:
                 for slot, part in parts.items():
+                    if slot in resumed:
+                        count(steps[slot])
+                        continue
                     top = (plan.keep + plan.train)[0]
                     # Every fit may begin where the largest model is: the new one, once that is trained.
-                    start = models.get(top) or next(iter(now.levels), None)
-                    models[slot], orders[slot] = LocalModel.fit(
-                        slot, part, now.settings, top.level, bars, start
-                    )
+                    start = fitted[top].model if top in fitted else next(iter(now.levels), None)
+                    bars = Counted(progress, count)
+                    fit = LocalModel.fit(slot, part, now.settings, top.level, bars, start)
+                    fitted[slot] = staging.Staged(task, *fit)
+                    if slot != plan.train[-1]:  # the last is committed in a moment
+                        self._stage(fitted[slot])
 
             # A completed unit takes all that waited in the buffer; otherwise the buffer grows by a chunk.
             begin = plan.buffer.start if plan.train else buffer.chunk_start(now.chunks, now.n + 1, n + 1)
-            new = {f"level-{slot.level}": model.to_bytes() for slot, model in models.items()}
+            new = {f"level-{slot.level}": fit.model.to_bytes() for slot, fit in fitted.items()}
             if begin <= n:
                 new[f"buffer-{begin}"] = buffer.to_bytes(begin, pool.part(begin - first, len(pool)))
             gone = [f"level-{slot.level}" for slot in plan.retire]
             gone += [f"buffer-{start}" for start in now.chunks if plan.train or start >= begin]
             fields = Fields(n=n, classes=classes, settings=now.settings)
             self.file.commit(header, fields.model_dump(mode="json"), new, gone)
-            return Absorbed(plan, orders)
+            return Absorbed(plan, {slot: fit.order for slot, fit in fitted.items()}, resumed)
 
     def replay(self, batch_size: int = 128, *, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples drawn evenly from all that were ever absorbed, i ~ U{1..n}.
@@ -221,6 +242,28 @@ class Memory:
             problems.append(str(error))
         return problems
 
+    def _staged(self, task: str, slots: Sequence[allocation.Slot]) -> dict[allocation.Slot, staging.Staged]:
+        """What was fitted of this very task before it was interrupted; work for any other task goes."""
+        found = {}
+        blobs = self.file.staged()
+        for name, blob in blobs.items():
+            try:
+                staged = staging.Staged.from_bytes(blob, f"{self.path}: staged {name}")
+            except Damaged:
+                continue  # it is trained again, and `verify` tells
+            if staged.task == task and staged.slot in slots:
+                found[staged.slot] = staged
+        if blobs and not found:
+            self.file.drop_staged()
+        return found
+
+    def _stage(self, fitted: staging.Staged) -> None:
+        """Keep a fitted model until the commit."""
+        try:
+            self.file.stage(f"level-{fitted.slot.level}", fitted.to_bytes())
+        except Busy:
+            return  # a reader did not let go of the file: only a crash from here on would cost time
+
     def _filled(self) -> Snapshot:
         now = self.snapshot()
         if not now.n:
@@ -232,7 +275,7 @@ class Memory:
         # Threads may share a memory: what is known is copied here and replaced at the end, never edited.
         parts = dict(self._parts)
         header, blobs = self.file.snapshot(known=parts)
-        fields = self._fields(header)
+        fields = Fields.of(header, self.path)
         for name, blob in blobs.items():
             where = f"{self.path}: part {name}"
             part: LocalModel | tuple[int, samples.Samples]
@@ -262,14 +305,6 @@ class Memory:
         if problem := inconsistency(now, fields.n):
             raise Damaged(f"{self.path}: {problem}; `logcl verify` says what is intact")
         return header, now
-
-    def _fields(self, header: Header) -> Fields:
-        try:
-            return Fields.model_validate(header.fields)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            where = ".".join(map(str, problem["loc"]))
-            raise Damaged(f"{self.path}: the header cannot be used ({where}: {problem['msg']})") from error
 
     def _check_agrees(
         self, image_shape: ImageShape | None, preset: str | None, changes: dict[str, Any]

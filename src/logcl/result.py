@@ -124,11 +124,15 @@ def read(path: Path) -> Result:
 
 
 def find(place: Path) -> Iterator[tuple[Path, Result]]:
-    """The result at `place`, or all results in and below that folder, by path; other JSON is passed over."""
+    """The result at `place`, or all results in and below that folder, by path; other JSON is passed over.
+
+    So are hidden folders: cells of a grid run in them.
+    """
     if not place.exists():
         raise BadInput(f"{place} does not exist; give a result.json or a folder of results")
     for path in [place] if place.is_file() else sorted(place.rglob("*.json")):
-        if place.is_file() or _is_result(path):
+        hidden = any(part.startswith(".") for part in path.relative_to(place).parts)
+        if place.is_file() or (not hidden and _is_result(path)):
             yield path, read(path)
 
 

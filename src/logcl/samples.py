@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import FailFast
 
 _BLOCK_BYTES = 2**24
 
@@ -22,7 +24,7 @@ class Run:
     """
 
     count: int
-    errors: tuple[float, ...] = ()
+    errors: Annotated[tuple[float, ...], FailFast()] = ()
 
     @property
     def generation(self) -> int:

@@ -6,14 +6,32 @@ resolved values are kept in the memory file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from logcl.errors import BadSettings
 
-ImageShape = tuple[int, int, int]
+MOST_VALUES = 2**26
+"""Numbers in an image: 4096x4096 in colour with room to spare, 256 MB as floats."""
+MOST_SAMPLES = 2**62
+"""Sample indices stay below this, so that sums of two still fit 64 bits."""
+
+
+def _checked_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    channels, height, width = shape
+    sides = 1 <= channels <= 64 and 1 <= height <= 4096 and 1 <= width <= 4096 and height * width > 1
+    if not sides or math.prod(shape) > MOST_VALUES:
+        raise ValueError(
+            f"image_shape = {shape} is not (channels up to 64, height and width up to 4096), "
+            f"with at least two pixels and at most 2^26 values in all"
+        )
+    return shape
+
+
+ImageShape = Annotated[tuple[int, int, int], AfterValidator(_checked_shape)]
 """Channels, height, width."""
 
 PresetName = Literal["fast", "paper-cpu", "paper", "online", "offline"]
@@ -23,6 +41,7 @@ MOST_ADDRESS_BITS = 20
 Codes = Literal["quantised", "binary", "index"]
 Precision = Literal["int8", "half"]
 ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18"]
+_MOST_NAMES = 1000  # in one group of a description; a file that has more is no mistake to be listed by name
 
 
 class Frozen(BaseModel):
@@ -31,6 +50,14 @@ class Frozen(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )  # fmt: skip
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_names(cls, data: Any) -> Any:
+        # An error for each of a million unknown names would take gigabytes.
+        if isinstance(data, dict) and len(data) > _MOST_NAMES:
+            raise ValueError(f"{len(data)} names are more than anything here has")
+        return data
 
 
 Kind = TypeVar("Kind", bound=Frozen)
@@ -55,7 +82,7 @@ class Recipe(Frozen):
     """How the rate changes: not at all, up and down once, or by the factor `decay` a pass."""
     decay: float = Field(0.99, gt=0, le=1)
     """Factor a pass, for the exponential schedule."""
-    patience: int = Field(0, ge=0)
+    patience: int = Field(0, ge=0, le=100_000)
     """After so many passes in which the loss did not fall by one per cent, the rate goes to zero within a
     quarter of the steps made so far, and training ends. 0: not before its time."""
     weight_decay: float = Field(0.0, ge=0)
@@ -76,7 +103,7 @@ class GeneratorSettings(Recipe):
     codes: Codes = "quantised"
     """`quantised`: integers, entropy coded; `binary`: learned bits, packed; `index`: computed from the sample
     index, nothing is kept."""
-    bytes_per_sample: float | None = Field(None, gt=0)
+    bytes_per_sample: float | None = Field(None, gt=0, le=2**30)
     """Quantised codes: bytes of a sample's code, on average. Either this or `psnr` is set."""
     psnr: float | None = Field(None, gt=0, le=40)
     """Quantised codes: quality of one encoding in dB, 10 · log10(1 / mean squared error)."""
@@ -97,7 +124,7 @@ class GeneratorSettings(Recipe):
     """Share of the passes and steps that such a fit takes."""
     labels: Literal["stored", "labeller"] = "stored"
     """`stored`: packed integers; `labeller`: the paper's local f(x; θk) applied to the decoded image."""
-    warm_up_epochs: int = Field(10, ge=1)
+    warm_up_epochs: int = Field(10, ge=1, le=100_000)
     """Index codes only: passes of the autoencoder before samples are assigned to codes."""
     warm_up_learning_rate: float = Field(1e-3, gt=0)
     """Index codes only: the highest rate of these passes."""
@@ -146,30 +173,34 @@ class Settings(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
-        channels, height, width = self.image_shape
-        if not (1 <= channels <= 64 and 1 <= height <= 4096 and 1 <= width <= 4096 and height * width > 1):
-            raise ValueError(
-                f"image_shape = {self.image_shape} is not (channels up to 64, height and width up to 4096), "
-                f"with at least two pixels"
-            )
         _check_codes(self.generator)
         used = {self.classifier.network}
         if self.generator.labels == "labeller":
             used.add(self.generator.labeller)
-        if "lenet" in used and min(height, width) < 8:
-            raise ValueError(f"network = lenet needs images of at least 8x8, not {height}x{width}")
+        for network in used:
+            check_size(network, self.image_shape)
         return self
+
+
+NETWORKS: dict[Codes, tuple[AutoencoderNetwork, ...]] = {
+    "quantised": ("mlp", "conv", "cosine"),
+    "binary": ("mlp", "conv"),
+    "index": ("mlp", "binplay", "superposed"),
+}
+"""The decoders that read a kind of code."""
+
+
+def check_size(network: ClassifierNetwork, image_shape: ImageShape) -> None:
+    """Refuse images that a classifier would halve to nothing."""
+    _, height, width = image_shape
+    if network == "lenet" and min(height, width) < 8:
+        raise ValueError(f"network = lenet needs images of at least 8x8, not {height}x{width}")
 
 
 def _check_codes(generator: GeneratorSettings) -> None:
     """Refuse codes that the network cannot read, or a target that says nothing or two things."""
-    networks = {
-        "quantised": ("mlp", "conv", "cosine"),
-        "binary": ("mlp", "conv"),
-        "index": ("mlp", "binplay", "superposed"),
-    }
-    if generator.network not in networks[generator.codes]:
-        fit = " or ".join(networks[generator.codes])
+    if generator.network not in NETWORKS[generator.codes]:
+        fit = " or ".join(NETWORKS[generator.codes])
         raise ValueError(f"codes = {generator.codes} needs network = {fit}, not {generator.network}")
     if generator.network == "superposed" and generator.bits > MOST_ADDRESS_BITS:
         raise ValueError(f"network = superposed needs bits up to {MOST_ADDRESS_BITS}, for 2^bits rows")

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from logcl.allocation import layout
 from logcl.encoding import to_unit
-from logcl.inputs import Label
+from logcl.inputs import Label, distinct
 from logcl.local_model import LocalModel
 from logcl.progress import Progress, Silent
 from logcl.samples import Run, Samples, rows_at_once
@@ -107,6 +107,16 @@ def inconsistency(now: Snapshot, n: int) -> str | None:
         return f"its levels and buffer are not those of {n} samples"
     if any(level.about.decoder.image_shape != settings.image_shape for level in now.levels):
         return "a level holds images of another shape"
+    try:
+        distinct(now.classes)
+    except ValueError as error:
+        return f"its classes cannot be told apart ({error})"
+    held = now.levels[-1].slot.stop if now.levels else 0
+    # Ascending from the first sample behind the levels: the next task trusts them.
+    if now.chunks and not held + 1 == now.chunks[0] <= now.chunks[-1] <= n:
+        return "its buffer begins or ends elsewhere"
+    if len(set(now.chunks)) < len(now.chunks):
+        return "its buffer has two chunks in one place"
     used = [number for level in now.levels for number in level.about.classes] + now.buffer.y.tolist()
     if used and not 0 <= min(used) <= max(used) < len(now.classes):
         return "it has labels of classes that do not exist"

@@ -2,33 +2,38 @@
 
 A memory is a `header` (JSON) that lists the digest of every part it consists of, and those parts. So the
 header's digest stands for the whole content, a commit is one transaction that replaces the header and
-the parts that changed, and a part that is missing, stray or altered cannot go unnoticed.
+the parts that changed, and a part that is missing, stray or altered cannot go unnoticed. A deflated copy
+of the header lies elsewhere in the file, so that no single damaged byte loses more than one part.
 `docs/memory-file.md` specifies all of it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from logcl.errors import Busy, CannotWrite, Damaged, NewerFormat, NotAMemory
+from logcl.errors import Busy, CannotWrite, Damaged, LogCLError, NewerFormat, NotAMemory
+from logcl.files import sync_folder
+from logcl.header import COPY, HEADER, Header, digest_of, inflate, parse, to_bytes
+from logcl.remains import CLASSIFIER, find_remains
 from logcl.writer_lock import writer_lock
 
-FORMAT = 2
+FORMAT = 3
+OLDEST = 2
+"""The first format that is still read; a commit makes it the present one."""
 APPLICATION_ID = 0x4C6F6743  # "LogC", where `file` and SQLite expect it
-CLASSIFIER = "classifier"
-_HEADER = "header"
-_PAGE = 1024  # bytes; small, because a memory of a few kilobytes must not be mostly empty pages
+_STAGED = "staged-"
+PAGE = 1024  # bytes; small, because a memory of a few kilobytes must not be mostly empty pages
 _WAIT = 10.0  # seconds that a reader waits for a commit to end
+_LONG_WAIT = 120.0  # seconds that a commit waits for readers: behind it lies all the training
 
 # A column's type binds nobody in SQLite: whatever a damaged or forged file holds is read as bytes.
+_NAME = "COALESCE(CAST(name AS TEXT), '')"
 _DIGEST, _DATA = "COALESCE(CAST(digest AS BLOB), x'')", "COALESCE(CAST(data AS BLOB), x'')"
 
 _SCHEMA = """
@@ -38,18 +43,6 @@ CREATE TABLE parts (
     data   BLOB NOT NULL
 )
 """
-
-
-@dataclass(frozen=True)
-class Header:
-    """The content of a memory at one moment."""
-
-    fields: Mapping[str, Any]
-    """What the memory says of itself: settings, number of samples, classes."""
-    parts: Mapping[str, str]
-    """Name → digest (hexadecimal) of every part."""
-    digest: str
-    """Of the header itself, and through `parts` of everything."""
 
 
 class MemoryFile:
@@ -65,8 +58,9 @@ class MemoryFile:
         except OSError as error:  # no permission on the way, or a name that is too long
             raise NotAMemory(f"{self.path} cannot be reached ({error.strerror}); check the path") from error
 
-    def create(self, fields: Mapping[str, Any]) -> None:
-        """Write an empty memory, whole or not at all."""
+    def create(self, fields: Mapping[str, Any], parts: Mapping[str, bytes] | None = None) -> None:
+        """Write a new memory, whole or not at all."""
+        parts = parts or {}
         self.check_writable()
         partial = self.path.with_name(f".{self.path.name}.new")
         leftovers = (partial, partial.with_name(partial.name + "-journal"))
@@ -77,15 +71,14 @@ class MemoryFile:
                 for left in leftovers:  # of a writer that was killed here: the lock is ours now
                     left.unlink(missing_ok=True)
                 with self._write_errors(), closing(self._connect(partial, "rwc")) as database:
-                    for pragma in (f"page_size = {_PAGE}", "auto_vacuum = FULL"):
+                    for pragma in (f"page_size = {PAGE}", "auto_vacuum = FULL"):
                         database.execute(f"PRAGMA {pragma}")
                     with _transaction(database):
                         database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                        database.execute(f"PRAGMA user_version = {FORMAT}")
                         database.execute(_SCHEMA)
-                        _put(database, _HEADER, _header_bytes(fields, {}))
+                        _write(database, fields, {name: _hex(data) for name, data in parts.items()}, parts)
                 partial.replace(self.path)
-                _sync_folder(self.path.parent)
+                sync_folder(self.path.parent)
             finally:
                 for left in leftovers:
                     left.unlink(missing_ok=True)
@@ -117,19 +110,34 @@ class MemoryFile:
     ) -> Header:
         """Replace the header and some parts in one transaction with full sync; all of it or nothing."""
         parts = {name: digest for name, digest in before.parts.items() if name not in drop}
-        parts |= {name: _digest(data).hex() for name, data in new.items()}
-        with (
-            self._write_errors(),
-            closing(self._connect(self.path, "rw")) as database,
-            _transaction(database),
-        ):
+        parts |= {name: _hex(data) for name, data in new.items()}
+        after = _hex(to_bytes(fields, parts))
+        with self._done_all_the_same(lambda: self.header().digest == after), self._committing() as database:
             if self._header(database).digest != before.digest:
                 raise CannotWrite(f"{self.path} was changed by someone else meanwhile; nothing was written")
             database.executemany("DELETE FROM parts WHERE name = ?", [(name,) for name in drop])
-            for name, data in new.items():
-                _put(database, name, data)
-            _put(database, _HEADER, _header_bytes(fields, parts))
+            _drop_staged(database)
+            _write(database, fields, parts, new)
         return self.header()
+
+    def stage(self, name: str, data: bytes) -> None:
+        """Keep something that a later commit may need, outside the content: a crash does not lose it."""
+        with self._committing() as database:
+            _put(database, _STAGED + name, data)
+
+    def staged(self) -> dict[str, bytes]:
+        """What is staged, by name; whatever is damaged is left out."""
+        with self._reading() as database:
+            rows = database.execute(
+                f"SELECT {_NAME}, {_DIGEST}, {_DATA} FROM parts WHERE substr(name, 1, ?) = ?",
+                (len(_STAGED), _STAGED),
+            ).fetchall()
+        return {name.removeprefix(_STAGED): data for name, digest, data in rows if digest_of(data) == digest}
+
+    def drop_staged(self) -> None:
+        """Forget what is staged; a commit does so too."""
+        with self._committing() as database:
+            _drop_staged(database)
 
     def read_classifier(self) -> bytes | None:
         """The global model, or None. It is derived from the memory, so the header does not list it."""
@@ -139,60 +147,96 @@ class MemoryFile:
             ).fetchone()
         if row is None:
             return None
-        if _digest(row[1]) != row[0]:
+        if digest_of(row[1]) != row[0]:
             raise Damaged(f"{self.path}: the global model is damaged; train it again with `logcl train`")
         return bytes(row[1])
 
     def write_classifier(self, data: bytes) -> None:
         """Keep the global model beside the memory; does not disturb a writer that is training."""
         self.check_writable()
-        with (
-            self._write_errors(),
-            closing(self._connect(self.path, "rw")) as database,
-            _transaction(database),
-        ):
+        with self._done_all_the_same(lambda: self.read_classifier() == data), self._committing() as database:
             _put(database, CLASSIFIER, data)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of the whole file (`file`) and of each part."""
+        """Bytes of each part."""
         with self._reading() as database:
-            rows = database.execute("SELECT name, length(data) FROM parts ORDER BY name").fetchall()
-        return {"file": self.path.stat().st_size, **dict(rows)}
+            return dict(
+                database.execute(f"SELECT {_NAME}, length({_DATA}) FROM parts ORDER BY name").fetchall()
+            )
+
+    def nbytes(self) -> int:
+        """Bytes of the file, less those of the global model and of staged work: both can be made again."""
+        apart = [
+            size for name, size in self.sizes().items() if name == CLASSIFIER or name.startswith(_STAGED)
+        ]
+        return self.path.stat().st_size - sum(map(_pages, apart))
 
     def problems(self) -> list[str]:
         """Everything that is wrong with the file as a file; empty if it is sound."""
         found: list[str] = []
         try:
             with self._reading() as database:
-                for (message,) in database.execute("PRAGMA integrity_check"):
+                for (message,) in database.execute("PRAGMA integrity_check(9)"):
                     if message != "ok":
                         found.append(f"SQLite: {message}")
-                header = self._header(database)
-                rows = {}
-                for name, digest, data in database.execute(f"SELECT name, {_DIGEST}, {_DATA} FROM parts"):
-                    rows[name] = _digest(data)
-                    if rows[name] != digest:
-                        found.append(f"part {name} does not match its own digest")
-        except Damaged as error:
-            return [*found, str(error)]
+                found += self._parts_problems(database)
+        except NewerFormat:
+            raise
+        except (Damaged, NotAMemory) as error:
+            remains = find_remains(self.path, PAGE)
+            if remains is None and isinstance(error, NotAMemory):
+                raise
+            found.append(str(error))
+            if remains is None:
+                return [*found, "neither the header nor its copy is intact"]
+            found += [f"part {name} is lost" for name in remains.lost]
+            if not remains.lost:
+                found.append("all parts are intact: `logcl verify --salvage` writes them to a new file")
+        return found
+
+    def _parts_problems(self, database: sqlite3.Connection) -> list[str]:
+        """Parts that do not match their digests, the header or each other."""
+        header = self._header(database)
+        found, rows = [], {}
+        for name, digest, data in database.execute(f"SELECT {_NAME}, {_DIGEST}, {_DATA} FROM parts"):
+            rows[name] = _hex(data)
+            if rows[name] != digest.hex():
+                found.append(f"part {name} does not match its own digest")
+            if name == COPY and (copy := inflate(data)) and _hex(copy) != header.digest:
+                found.append("the copy of the header is another one")
+        if COPY not in rows and _version(database) > 2:
+            found.append("the copy of the header is missing")
         for name, expected in header.parts.items():
             if name not in rows:
                 found.append(f"part {name} is missing")
-            elif rows[name].hex() != expected:
+            elif rows[name] != expected:
                 found.append(f"part {name} does not match the header")
+        listed = {HEADER, COPY, CLASSIFIER, *header.parts}
         found += [
-            f"part {name} is not listed" for name in rows if name not in {_HEADER, CLASSIFIER, *header.parts}
+            f"part {name} is not listed"
+            for name in rows
+            if name not in listed and not name.startswith(_STAGED)
         ]
         return found
 
-    def _connect(self, path: Path, mode: str) -> sqlite3.Connection:
+    def _connect(self, path: Path, mode: str, wait: float = _WAIT) -> sqlite3.Connection:
         database = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=_WAIT, isolation_level=None
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=wait, isolation_level=None
         )
         # EXTRA also syncs the folder when the rollback journal goes: a commit survives a power loss.
         for pragma in ("synchronous = EXTRA", "trusted_schema = OFF", "cell_size_check = ON"):
             database.execute(f"PRAGMA {pragma}")
         return database
+
+    @contextmanager
+    def _committing(self) -> Iterator[sqlite3.Connection]:
+        """A connection inside one write transaction with full sync: all of it happens, or nothing."""
+        with (
+            self._write_errors(),
+            closing(self._connect(self.path, "rw", _LONG_WAIT)) as database,
+            _transaction(database),
+        ):
+            yield database
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -225,35 +269,41 @@ class MemoryFile:
 
     def _check_kind(self, database: sqlite3.Connection) -> None:
         (kind,) = database.execute("PRAGMA application_id").fetchone()
-        (version,) = database.execute("PRAGMA user_version").fetchone()
+        version = _version(database)
         if kind != APPLICATION_ID:
             raise NotAMemory(f"{self.path} is not a LogCL memory; nothing was changed in it")
         if version > FORMAT:
             raise NewerFormat(
                 f"{self.path} has format {version}, this LogCL reads up to format {FORMAT}; upgrade LogCL"
             )
-        if version < FORMAT:
+        if version < OLDEST:
             raise NotAMemory(
                 f"{self.path} has format {version}, which no released LogCL wrote; create it again"
             )
+        # In a stranger's file `parts` may be a view that never ends, or have triggers.
+        schema = database.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type").fetchall()
+        (journal,) = database.execute("PRAGMA journal_mode").fetchone()
+        if [_words(row) for row in schema] != _EXPECTED or journal != "delete":
+            raise Damaged(
+                f"{self.path}: its tables are not those of a memory; `logcl verify` says what is intact"
+            )
 
     def _header(self, database: sqlite3.Connection) -> Header:
-        row = database.execute(f"SELECT {_DIGEST}, {_DATA} FROM parts WHERE name = ?", (_HEADER,)).fetchone()
-        if row is None or _digest(row[1]) != row[0]:
+        row = database.execute(f"SELECT {_DIGEST}, {_DATA} FROM parts WHERE name = ?", (HEADER,)).fetchone()
+        if row is None or digest_of(row[1]) != row[0]:
             raise Damaged(
                 f"{self.path}: the header is damaged or missing; `logcl verify` says what is intact"
             )
-        try:
-            content = json.loads(row[1])
-            return Header(dict(content["memory"]), dict(content["parts"]), row[0].hex())
-        except (ValueError, KeyError, TypeError) as error:
-            raise Damaged(f"{self.path}: the header cannot be read ({error})") from error
+        header = parse(row[1])
+        if header is None:
+            raise Damaged(f"{self.path}: the header cannot be read; `logcl verify` says what is intact")
+        return header
 
     def _part(self, database: sqlite3.Connection, name: str, digest: str) -> bytes:
         row = database.execute(f"SELECT {_DATA} FROM parts WHERE name = ?", (name,)).fetchone()
         if row is None:
             raise Damaged(f"{self.path}: part {name} is missing; `logcl verify` says what is intact")
-        if _digest(row[0]).hex() != digest:
+        if _hex(row[0]) != digest:
             raise Damaged(f"{self.path}: part {name} is damaged; `logcl verify` says what is intact")
         return bytes(row[0])
 
@@ -264,6 +314,17 @@ class MemoryFile:
             raise CannotWrite(f"the folder {folder} does not exist; create it first")
         if not os.access(folder, os.W_OK) or (self.exists() and not os.access(self.path, os.W_OK)):
             raise CannotWrite(f"{self.path} or its folder is read-only; nothing was changed")
+
+    @contextmanager
+    def _done_all_the_same(self, is_done: Callable[[], bool]) -> Iterator[None]:
+        """SQLite gives room back to the disk after a commit; an error there must not be taken for another."""
+        try:
+            yield
+        except CannotWrite:
+            with suppress(LogCLError):
+                if is_done():
+                    return
+            raise
 
     @contextmanager
     def _write_errors(self) -> Iterator[None]:
@@ -291,29 +352,46 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+def _hex(data: bytes) -> str:
+    return digest_of(data).hex()
+
+
 def _put(database: sqlite3.Connection, name: str, data: bytes) -> None:
-    database.execute("INSERT OR REPLACE INTO parts VALUES (?, ?, ?)", (name, _digest(data), data))
+    database.execute("INSERT OR REPLACE INTO parts VALUES (?, ?, ?)", (name, digest_of(data), data))
 
 
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
+def _write(
+    database: sqlite3.Connection,
+    fields: Mapping[str, Any],
+    parts: Mapping[str, str],
+    new: Mapping[str, bytes],
+) -> None:
+    """New parts and the header with its copy, in the present format."""
+    header = to_bytes(fields, parts)
+    _put(database, COPY, zlib.compress(header, 9))
+    for name, data in new.items():
+        _put(database, name, data)
+    _put(database, HEADER, header)
+    database.execute(f"PRAGMA user_version = {FORMAT}")
 
 
-def _header_bytes(fields: Mapping[str, Any], parts: Mapping[str, str]) -> bytes:
-    content = {"memory": fields, "parts": dict(parts)}
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+def _drop_staged(database: sqlite3.Connection) -> None:
+    database.execute("DELETE FROM parts WHERE substr(name, 1, ?) = ?", (len(_STAGED), _STAGED))
 
 
-def pages(count: int) -> int:
+def _version(database: sqlite3.Connection) -> int:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _words(row: tuple[str | None, ...]) -> tuple[str, ...]:
+    """A row of the schema, whatever the white space in it."""
+    return tuple(" ".join((text or "").split()) for text in row)
+
+
+_EXPECTED = [_words(("index", "sqlite_autoindex_parts_1", "")), _words(("table", "parts", _SCHEMA))]
+
+
+def _pages(count: int) -> int:
     """Bytes of the file that a part of `count` bytes occupies: whole pages, each with a link to the next."""
-    return -(-count // (_PAGE - 4)) * _PAGE
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new name in a folder durable, where the system can."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    return -(-count // (PAGE - 4)) * PAGE

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers and names as people read them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
+
+def printable(text: object) -> str:
+    """Words from a file that anybody may have written, as they may be shown on a terminal.
+
+    Whatever is not printable (control sequences, line breaks, halves of characters) is written as in Python.
+    """
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(text))
 
 
 def human_bytes(count: float) -> str:

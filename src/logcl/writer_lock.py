@@ -39,11 +39,26 @@ else:
         return True
 
 
+_held: set[int] = set()
+
+
+def _forget_locks() -> None:
+    """In a forked child: a lock belongs to the parent, and must not outlive it in a data loader's worker."""
+    while _held:
+        os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
+
+
 @contextmanager
 def writer_lock(memory: Path) -> Iterator[None]:
     """Hold the lock of `memory`; raises `Busy` at once, naming the holder, if another process has it."""
     path = memory.with_name(memory.name + ".lock")
     handle = _acquire(path, memory)
+    _held.add(handle)
+    owner = os.getpid()
     try:
         holder = {
             "pid": os.getpid(),
@@ -59,10 +74,12 @@ def writer_lock(memory: Path) -> Iterator[None]:
             ) from error
         yield
     finally:
-        # Removed while still locked, so that nobody can lock a file that is about to vanish unseen.
-        with suppress(OSError):
-            path.unlink()
-        os.close(handle)
+        if os.getpid() == owner:  # not a child that was forked meanwhile and leaves by the same road
+            # Removed while still locked, so that nobody can lock a file that is about to vanish unseen.
+            with suppress(OSError):
+                path.unlink()
+            _held.discard(handle)
+            os.close(handle)
 
 
 def _acquire(path: Path, memory: Path) -> int:

@@ -4,10 +4,12 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from logcl import checkpoint
 from logcl.benchmark import grid
 from logcl.benchmark.grid import Cell, Estimate, Place, Thinning
 from logcl.errors import BadInput
@@ -83,14 +85,14 @@ from pathlib import Path
 from logcl.benchmark import grid
 from logcl.progress import Silent
 sys.path.insert(0, {tests!r})
-from test_grid import CELLS
-for event in grid.run(CELLS, grid.Place(Path({folder!r}), "smoke"), command="a test", progress=Silent()):
+from test_grid import CELLS, LONG
+for event in grid.run({cells}, grid.Place(Path({folder!r}), "smoke"), command="a test", progress=Silent()):
     print(event.cell.name, event.state, flush=True)
 """
 
 
-def started(folder):
-    script = SCRIPT.format(tests=str(Path(__file__).parent), folder=str(folder))
+def started(folder, cells="CELLS"):
+    script = SCRIPT.format(tests=str(Path(__file__).parent), folder=str(folder), cells=cells)
     return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
 
 
@@ -108,6 +110,52 @@ def test_a_killed_grid_goes_on_where_it_was(tmp_path):
     run(CELLS, place)
     assert len(place.finished(CELLS)) == len(CELLS)
     assert not list(tmp_path.glob("*.lock"))
+
+
+LONG = Cell(
+    stream="digits",
+    method="logcl",
+    changes={**QUICK, "unit": 32, "generator.min_steps": 60, "classifier.min_steps": 60},
+    evaluate="every",
+    tasks=4,
+    thinning=Thinning(per_class=20),
+)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+def test_a_killed_cell_goes_on_after_its_last_finished_task(tmp_path):
+    unbroken, broken = Place(tmp_path / "a", "smoke"), Place(tmp_path / "b", "smoke")
+    run([LONG], unbroken)
+    process = started(broken.folder, "[LONG]")
+    while (found := checkpoint.read(broken.workplace(LONG))) is None or not found[0].records:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not broken.path(LONG).exists()
+    assert list(find(broken.folder)) == []
+
+    run([LONG], broken)
+    results = [read(place.path(LONG)) for place in (unbroken, broken)]
+    seconds = {"seconds": True, "finished": True, "tasks": {"__all__": {"seconds"}}}
+    assert results[0].model_dump(exclude=seconds) == results[1].model_dump(exclude=seconds)
+    assert [path.name for path in broken.folder.iterdir()] == [broken.path(LONG).name]
+
+
+def test_a_cell_that_was_begun_otherwise_begins_again(tmp_path):
+    place = Place(tmp_path, "smoke")
+    folder = place.workplace(CELLS[0])
+    folder.mkdir()
+    for left in (b"damaged", None):
+        if left is None:
+            checkpoint.write(folder, checkpoint.Checkpoint(fingerprint="of another run"), {})
+        else:
+            (folder / checkpoint.NAME).write_bytes(left)
+        (folder / "memory.logcl").write_bytes(b"something")
+        assert [event.state for event in run(CELLS[:1], place)] == ["running", "done"]
+        assert [path.name for path in tmp_path.iterdir()] == [place.path(CELLS[0]).name]
+        place.path(CELLS[0]).unlink()
+        folder.mkdir()
 
 
 def test_two_processes_share_a_grid(tmp_path):

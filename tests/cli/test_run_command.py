@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from logcl import Memory
+from logcl import Memory, checkpoint
+from logcl.errors import CannotWrite
 
 QUICK = [
     "--set", "generator.min_steps=0", "--set", "generator.epochs=2",
@@ -54,6 +55,67 @@ def test_an_earlier_run_is_not_replaced_unasked(tmp_path, logcl):
     again = json.loads(logcl(*arguments, "--overwrite", "--json").out)
     assert again["final_accuracy"] == first["final_accuracy"]
     assert Memory.open("r/memory.logcl").digest == digest  # the same seed gives the same memory
+
+
+def test_finished_cells_are_taken_as_they_are(tmp_path, logcl):
+    arguments = ["run", "digits", "--tasks", 2, "--evaluate", "final", "--out", "r", *QUICK]
+    assert logcl(*arguments, "--method", "finetune,joint", "--json").code == 0
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("r/*/result.json")}
+
+    for changes in (
+        ["--tasks", 3],
+        ["--set", "classifier.epochs=3"],
+        ["--budget", 7],
+        ["--evaluate", "every"],
+    ):
+        refused = logcl(*arguments, "--method", "gdumb,finetune,joint", *changes)
+        assert refused.code == 7, changes
+        assert (
+            "earlier run with other settings or data; choose another --out or add --overwrite" in refused.err
+        )
+        assert not (tmp_path / "r" / "gdumb-seed0").exists()  # refused before any work
+
+    more = logcl(*arguments, "--method", "gdumb,finetune,joint", "--json")
+    assert more.code == 0, more.err
+    assert "2 of 3 runs are finished already and taken as they are" in more.err
+    assert [result["method"] for result in json.loads(more.out)] == ["gdumb", "finetune", "joint"]
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    refused = logcl(*arguments, "--method", "gdumb,finetune,joint")
+    assert refused.code == 7
+    assert "exists from an earlier run" in refused.err
+
+
+def test_a_run_that_fails_says_how_it_goes_on(tmp_path, logcl, monkeypatch):
+    arguments = ["run", "digits", "--tasks", 3, "--evaluate", "final", "--method", "finetune", "--out", "r"]
+    write = checkpoint.write
+
+    def full(folder, about, state):
+        if len(about.records) == 2:
+            raise CannotWrite("the checkpoint cannot be written (No space left on device)")
+        write(folder, about, state)
+
+    monkeypatch.setattr(checkpoint, "write", full)
+    failed = logcl(*arguments, *QUICK)
+    assert failed.code == 7
+    assert "No space left on device); finished tasks are kept, and the same command goes on" in failed.err
+    again = logcl(*arguments, *QUICK, "--overwrite")
+    assert "the same command without --overwrite goes on" in again.err
+    assert "going on" not in again.err
+    monkeypatch.setattr(checkpoint, "write", write)
+    ran = logcl(*arguments, *QUICK)
+    assert ran.code == 0
+    assert "going on after task 1 of 3" in ran.err
+
+
+def test_a_memory_of_no_run_is_refused(tmp_path, logcl, digits):
+    np.savez("few.npz", x=digits[0][:10], y=digits[1][:10])
+    (tmp_path / "r").mkdir()
+    assert logcl("absorb", "r/memory.logcl", "few.npz").code == 0
+    content = (tmp_path / "r" / "memory.logcl").read_bytes()
+    refused = logcl("run", "digits", "--out", "r", *QUICK)
+    assert refused.code == 7
+    assert "r/memory.logcl exists from an earlier run" in refused.err
+    assert (tmp_path / "r" / "memory.logcl").read_bytes() == content
 
 
 @pytest.mark.parametrize(

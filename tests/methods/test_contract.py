@@ -1,18 +1,21 @@
 """One contract for every method."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from logcl import methods
+from logcl import experiment, methods
 from logcl.errors import BadSettings, Damaged, NotTrained
 from logcl.methods import METHODS, Method, Problem
 from logcl.methods.protocol import BOOKKEEPING
 from logcl.presets import preset
+from logcl.progress import Silent
+from logcl.result import Result
 from logcl.settings import override
-from logcl.streams import Task
+from logcl.streams import Stream, Task
 
 NAMES = tuple(map(str, range(10)))
 
@@ -156,6 +159,58 @@ class TestFirstTasks:
     def test_an_unknown_option_is_named(self, name, tmp_path):
         with pytest.raises(BadSettings, match=f"there is no option {name}.magic; the options of {name} are"):
             methods.create(name, problem(tmp_path, name), {"magic": 1})
+
+
+class Interrupts(Silent):
+    """Ctrl-C when so many pieces of work have begun."""
+
+    def __init__(self, after: int | None = None) -> None:
+        self.begun, self.after = 0, after
+
+    @contextmanager
+    def track(self, description: str, total: int):
+        self.begun += 1
+        if self.begun == self.after:
+            raise KeyboardInterrupt
+        with super().track(description, total) as advance:
+            yield advance
+
+
+def comparable(result: Result) -> dict:
+    """All of a result but its times."""
+    found = result.model_dump(mode="json", exclude={"seconds", "finished"})
+    for task in found["tasks"]:
+        del task["seconds"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in METHODS]
+)
+def test_a_broken_run_finds_what_an_unbroken_one_finds(name, tmp_path, digits):
+    x, y = digits
+    members = [np.flatnonzero(np.isin(y, group))[:30] for group in ((0, 1), (2, 3), (4, 5))]
+    stream = Stream("digits", NAMES, x, y, tuple(members), x[1000:1100], y[1000:1100])
+    few = {"generator.min_steps": 5, "generator.labeller_training.min_steps": 5, "classifier.min_steps": 5}
+    settings = problem(tmp_path, name, {**few, "unit": 16}).settings
+    options = {key: 5 for key in OPTIONS.get(name, ()) if key.endswith("min_steps")}
+
+    def run(folder: str, progress: Interrupts) -> Result:
+        place = tmp_path / folder
+        return experiment.run(
+            stream, name, settings, place, budget="10/class", options=options, progress=progress
+        )
+
+    counted = Interrupts()
+    unbroken = run("unbroken", counted)
+    for share in (0.3, 0.75):  # of the work: in the first task, then in a later one
+        with pytest.raises(KeyboardInterrupt):
+            run("broken", Interrupts(after=max(2, int(share * counted.begun))))
+    last = Interrupts()
+    assert comparable(run("broken", last)) == comparable(unbroken)
+    assert last.begun < counted.begun  # what was finished was not done again
+    left = {path.name for path in (tmp_path / "broken").iterdir()}
+    assert left == {path.name for path in (tmp_path / "unbroken").iterdir()}
 
 
 def test_an_unknown_method_is_named(tmp_path):

@@ -1,12 +1,13 @@
 """A grid of experiments: one file a finished cell, nothing run twice, several processes at once.
 
 A cell is taken by locking its file; the system releases the lock of a process that dies, so a killed grid
-goes on where it was: whatever has no file yet is still to do.
+goes on where it was: whatever has no file yet is still to do, and a cell that was under way goes on after
+its last finished task, out of a hidden folder beside its file.
 """
 
 from __future__ import annotations
 
-import tempfile
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,10 @@ class Place:
         """The file of a cell."""
         return self.folder / f"{self.scale}-{cell.name}.json"
 
+    def workplace(self, cell: Cell) -> Path:
+        """The folder that a cell runs in; it is gone when the cell is finished."""
+        return self.folder / f".{self.scale}-{cell.name}"
+
     def finished(self, cells: Sequence[Cell]) -> dict[str, Result]:
         """Results of those cells that have one, by the cells' names."""
         return {cell.name: result.read(path) for cell in cells if (path := self.path(cell)).exists()}
@@ -121,7 +126,9 @@ def run(
             with writer_lock(path):
                 if not path.exists():  # unless another process finished it just before the lock was free
                     yield Event(cell, "running")
-                    _run_cell(cell, streams(cell), path, command, progress)
+                    found = _run_cell(cell, streams(cell), place.workplace(cell), command, progress)
+                    write_atomically(path, found.model_dump_json().encode() + b"\n")
+                shutil.rmtree(place.workplace(cell), ignore_errors=True)
             yield Event(cell, "done", result.read(path))
         except Busy:
             yield Event(cell, "elsewhere")
@@ -129,16 +136,14 @@ def run(
             yield Event(cell, "failed", problem=str(error))
 
 
-def _run_cell(cell: Cell, stream: Stream, path: Path, command: str, progress: Progress) -> None:
+def _run_cell(cell: Cell, stream: Stream, folder: Path, command: str, progress: Progress) -> Result:
     base = preset(cell.preset, stream.image_shape, cell.stream if cell.stream in CATALOG else None)
     settings = override(base, {**cell.changes, "seed": cell.seed})
-    with tempfile.TemporaryDirectory(prefix="logcl-") as folder:
-        found = experiment.run(
-            stream, cell.method, settings, Path(folder),
-            budget=cell.budget or BUDGETS.get(cell.preset, USUAL_BUDGET), options=cell.options,
-            evaluate=cell.evaluate, command=command, progress=progress,
-        )  # fmt: skip
-    write_atomically(path, found.model_dump_json().encode() + b"\n")
+    return experiment.run(
+        stream, cell.method, settings, folder,
+        budget=cell.budget or BUDGETS.get(cell.preset, USUAL_BUDGET), options=cell.options,
+        evaluate=cell.evaluate, earlier="continue or replace", command=command, progress=progress,
+    )  # fmt: skip
 
 
 class _Streams:

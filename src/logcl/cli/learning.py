@@ -38,7 +38,7 @@ from logcl.streams import CATALOG, open_stream, read_npz, read_npz_images
 from logcl.streams.archives import reading
 from logcl.streams.folder import task_folders
 from logcl.streams.images import list_all_images, read_folder, read_image
-from logcl.words import human_bytes
+from logcl.words import human_bytes, printable
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ def absorb(
         last = from_task + len(report) - 1
         return f"tasks up to {last} are in {path}; go on with --from-task {last + 1}" if report else ""
 
-    with job(lambda: done() or f"{path} is as it was before this task") as progress:
+    with job(lambda: done() or f"{path} holds what it held before this task") as progress:
         try:
             for number, batch in enumerate(_read(source, shape, skip_bad, data_dir, progress), start=1):
                 if number < from_task:
                     continue
                 for bad, reason in batch.skipped:
-                    err.print(f"skipped {bad}: {reason}")
+                    err.print(printable(f"skipped {bad}: {reason}"))
                 if memory is None:
                     memory = _first_task(path, batch, chosen, report, progress)
                 else:
@@ -120,7 +120,7 @@ def absorb(
 def _first_task(
     path: Path, batch: _Batch, chosen: dict[str, Any], report: list[dict[str, Any]], progress: Progress
 ) -> Memory:
-    """Create the memory for its first task; if that fails there is none afterwards, as before."""
+    """Create the memory for its first task; if that fails with nothing trained, there is none afterwards."""
     channels, height, width = batch.x.shape[1:]
     memory = Memory.open(path, (channels, height, width), **chosen)
     err.print(
@@ -130,7 +130,7 @@ def _first_task(
     try:
         report.append(_absorb_one(memory, batch, progress))
     except BaseException:
-        if not memory.n:
+        if not memory.n and not memory.file.staged():
             memory.path.unlink()
         raise
     return memory
@@ -241,7 +241,8 @@ def predict(
         print_json(rows)
         return
     for row in rows:
-        print(f"{row['image']}\t{row['label']}\t{row['probability']:.3f}")  # rich would expand the tabs
+        # rich would expand the tabs
+        print(f"{printable(row['image'])}\t{printable(row['label'])}\t{row['probability']:.3f}")
 
 
 def _read(
@@ -280,6 +281,7 @@ def _absorb_one(memory: Memory, batch: _Batch, progress: Progress) -> dict[str, 
         "skipped": [{"file": str(path), "reason": reason} for path, reason in batch.skipped],
         "samples": memory.n,
         "levels_trained": [slot.level for slot in done.plan.train],
+        "levels_resumed": [slot.level for slot in done.resumed],
         "samples_trained": sum(slot.samples for slot in done.plan.train),
         "levels_kept": [slot.level for slot in done.plan.keep],
         "buffer": len(done.plan.buffer),
@@ -291,6 +293,8 @@ def _absorb_one(memory: Memory, batch: _Batch, progress: Progress) -> dict[str, 
 
 def _sentence(path: Path, done: dict[str, Any]) -> str:
     levels = ", ".join(map(str, done["levels_trained"])) or "none"
+    if done["levels_resumed"]:
+        levels += f", of these before an interruption: {', '.join(map(str, done['levels_resumed']))}"
     return (
         f"{path}: absorbed {done['absorbed']:,} samples from {done['source']} in {done['seconds']:.1f} s "
         f"(levels trained: {levels}; {done['buffer']:,} in the buffer); holds {done['samples']:,} samples "

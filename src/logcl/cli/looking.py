@@ -22,9 +22,10 @@ from logcl.cli.console import JsonOption, MemoryArgument, job, out, print_json, 
 from logcl.errors import BadInput, CannotWrite, LogCLError, NotTrained
 from logcl.memory import Memory
 from logcl.progress import Progress
+from logcl.salvage import Salvaged, salvage
 from logcl.samples import Run, added_errors, by_generation
 from logcl.snapshot import Snapshot
-from logcl.words import human_bytes
+from logcl.words import human_bytes, printable
 
 
 def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:
@@ -63,23 +64,51 @@ def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:
         f"\na sample of this memory is re-encoded at most floor(log2(n/L)) = {about['max_generation']} "
         f"times, so far {about['highest_generation']}"
     )
+    if about["staged"]:
+        out.print(
+            f"a task was interrupted here when {', '.join(about['staged'])} had been trained; "
+            f"absorbed again, it goes on from there"
+        )
 
 
-def verify(path: MemoryArgument, as_json: JsonOption = False) -> None:
-    """Check every digest and rule; exit 0 only if all hold."""
+def verify(
+    path: MemoryArgument,
+    target: Annotated[
+        Path | None, typer.Option("--salvage", metavar="NEW", help="Write what is intact to a new memory.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every digest and rule; exit 0 only if all hold, or if what is intact was salvaged."""
     memory = Memory(path)
     with job("nothing was changed") as progress:
         problems = memory.verify(progress=progress)
         problems += _classifier_problems(memory) if not problems else []
+        salvaged = salvage(path, target) if target else None
     if as_json:
-        print_json({"memory": str(path), "ok": not problems, "problems": problems})
+        report: dict[str, Any] = {"memory": str(path), "ok": not problems, "problems": problems}
+        if salvaged:
+            lost = [[piece.start, piece.stop - 1] for piece in salvaged.lost]
+            report["salvaged"] = {"memory": str(target), "samples": salvaged.memory.n, "lost": lost}
+        print_json(report)
     elif problems:
         for problem in problems:
-            out.print(f"{path}: {problem}" if str(path) not in problem else problem)
+            out.print(printable(f"{path}: {problem}" if str(path) not in problem else problem))
     else:
         out.print(f"{path}: all well; {memory.n:,} samples, content {memory.digest[:16]}")
-    if problems:
+    if salvaged and not as_json:
+        out.print(f"{target}: {salvaged.memory.n:,} samples are intact and saved; {_lost(salvaged)}")
+    if problems and not salvaged:
         raise typer.Exit(1)
+
+
+def _lost(salvaged: Salvaged) -> str:
+    """Which samples are lost, by index."""
+    if not salvaged.lost:
+        return "none is lost"
+    spans = [
+        f"{gap.start:,} to {gap.stop - 1:,}" if len(gap) > 1 else f"{gap.start:,}" for gap in salvaged.lost
+    ]
+    return f"{salvaged.samples_lost:,} are lost: sample {', '.join(spans)}"
 
 
 def export(
@@ -138,6 +167,7 @@ def _describe(memory: Memory, now: Snapshot) -> dict[str, Any]:
         "generations": [
             {**_describe_run(run), "error": sum(run.errors)} for run in by_generation(runs) if run.errors
         ],
+        "staged": sorted(memory.file.staged()),
         "memory_bytes": memory.nbytes(),
         "raw_bytes": now.n * int(np.prod(now.settings.image_shape)),
         "max_generation": max_generation(now.n, now.settings.unit),

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from logcl import experiment, methods
+from logcl import checkpoint, experiment, methods
+from logcl.checkpoint import Occupied
 from logcl.cli.console import (
     BitsOption,
     BytesOption,
     JsonOption,
     PsnrOption,
     SetOption,
+    err,
     job,
     out,
     parse_changes,
@@ -25,13 +28,14 @@ from logcl.cli.console import (
     print_table,
 )
 from logcl.diagnostics import Trap
-from logcl.errors import BadSettings, CannotWrite
+from logcl.errors import BadSettings, Busy, LogCLError
 from logcl.methods import METHODS
 from logcl.methods.exemplars import check_budget
+from logcl.methods.logcl import MEMORY
 from logcl.presets import BUDGETS, PRESETS, USUAL_BUDGET
 from logcl.presets import preset as preset_settings
-from logcl.result import Result
-from logcl.settings import override
+from logcl.result import Result, read
+from logcl.settings import Settings, override
 from logcl.streams import CATALOG, Stream, open_stream
 from logcl.words import human_bytes, spread
 
@@ -56,7 +60,9 @@ def run(
         typer.Option(help="When to examine: after every task, the final one, or every so many (10)."),
     ] = "every",
     out_dir: Annotated[Path | None, typer.Option("--out", help="The run folder.")] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace a run that is in the folder.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option(help="Begin again, in the place of a run that is in the folder.")
+    ] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
     bits: BitsOption = None,
     bytes_per_sample: BytesOption = None,
@@ -64,7 +70,10 @@ def run(
     changes: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds."""
+    """Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds.
+
+    After an interruption the same command goes on: with what is not finished, after its last finished task.
+    """
     named = [name.strip() for name in method.split(",")]
     names = list(METHODS) if named == ["all"] else list(dict.fromkeys(named))
     unknown = [name for name in names if name not in METHODS]
@@ -86,39 +95,58 @@ def run(
         cell: folder if len(cells) == 1 and out_dir else folder / f"{cell[0]}-seed{cell[1]}" for cell in cells
     }
     if not overwrite:
-        _refuse_existing(folders.values())
+        _refuse_other_runs(list(folders.values()))
 
-    results: list[Result] = []
-    with job("finished runs are kept, the one under way is not") as progress:
-        stream, opened = None, -1
-        for name, number in cells:
-            if opened != number or stream is None:
-                stream = open_stream(source, data_dir=data_dir, tasks=tasks, seed=number, progress=progress)
-                opened = number
+    results: dict[tuple[str, int], Result] = {}
+    again = "the same command " + ("without --overwrite goes on" if overwrite else "goes on")
+    with job(f"finished runs and tasks are kept, and {again}") as progress:
+
+        @lru_cache(maxsize=1)  # cells of one seed follow each other
+        def opened(number: int) -> tuple[Stream, Settings]:
+            stream = open_stream(source, data_dir=data_dir, tasks=tasks, seed=number, progress=progress)
             settings = preset_settings(preset, stream.image_shape, source if source in CATALOG else None)
-            settings = override(settings, {**asked, "seed": number})
+            return stream, override(settings, {**asked, "seed": number})
+
+        for name, number in cells:
+            path = folders[name, number] / "result.json"
+            if path.exists() and not overwrite:
+                results[name, number] = _finished(
+                    path, name, *opened(number), budget, options[name], evaluate
+                )
+                checkpoint.remove(path.parent)  # of a process that was killed just before it did so
+        if results:
+            err.print(
+                f"logcl: {len(results)} of {len(cells)} runs are finished already and taken as they are"
+            )
+        for name, number in cells:
+            if (name, number) in results:
+                continue
+            stream, settings = opened(number)
             place = folders[name, number]
-            _clear(place)
             try:
-                result = experiment.run(
+                results[name, number] = experiment.run(
                     stream, name, settings, place,
                     budget=budget, options=options[name], evaluate=evaluate, progress=progress,
+                    earlier="replace" if overwrite else "continue",
                     command=shlex.join(["logcl", *sys.argv[1:]]),
+                    say=lambda what: err.print(f"logcl: {what}"),
                 )  # fmt: skip
-            except BaseException:
-                _clear(place)  # half a run is no run
+            except (Busy, Occupied):
                 raise
-            results.append(result)
-    page = _report(results, folder)
+            except LogCLError as error:
+                if not (place / checkpoint.NAME).exists():
+                    raise
+                raise type(error)(f"{error}; finished tasks are kept, and {again}") from error
+        stream, _ = opened(cells[-1][1])
+    ordered = [results[cell] for cell in cells]
+    page = _report(ordered, folder)
     if as_json:
         documents = [
-            {**result.model_dump(mode="json"), "folder": str(folders[cell])}
-            for cell, result in zip(cells, results, strict=True)
+            {**results[cell].model_dump(mode="json"), "folder": str(folders[cell])} for cell in cells
         ]
         print_json(documents[0] if len(documents) == 1 else documents)
         return
-    assert stream is not None
-    _show(stream, results, folders)
+    _show(stream, ordered, folders)
     out.print(f"report       {page}")
 
 
@@ -138,23 +166,48 @@ def _options(method: str, asked: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _earlier(folder: Path) -> list[Path]:
-    return [folder / name for name in ("memory.logcl", "result.json") if (folder / name).exists()]
+def _refuse_other_runs(folders: Sequence[Path]) -> None:
+    """A finished run is never replaced unasked, nor a memory: it may hold more than a run put there."""
+    finished = [folder / "result.json" for folder in folders if (folder / "result.json").exists()]
+    memories = [
+        folder / MEMORY
+        for folder in folders
+        if (folder / MEMORY).exists()
+        and not (folder / "result.json").exists()
+        and not (folder / checkpoint.NAME).exists()
+    ]
+    for path in memories or (finished if len(finished) == len(folders) else []):
+        raise Occupied(f"{path} exists from an earlier run; choose another --out or add --overwrite")
 
 
-def _refuse_existing(folders: Iterable[Path]) -> None:
-    """A memory is never replaced unasked: it may hold more than this run put there."""
-    for path in (path for folder in folders for path in _earlier(folder)):
-        raise CannotWrite(f"{path} exists from an earlier run; choose another --out or add --overwrite")
-
-
-def _clear(folder: Path) -> None:
-    """Remove an earlier run, at the last moment: when its replacement is about to begin."""
-    try:
-        for path in _earlier(folder):
-            path.unlink()
-    except OSError as error:
-        raise CannotWrite(f"{error.filename} cannot be replaced ({error.strerror})") from error
+def _finished(
+    path: Path,
+    method: str,
+    stream: Stream,
+    settings: Settings,
+    budget: str,
+    options: dict[str, Any],
+    evaluate: str,
+) -> Result:
+    """The result of a cell that was run before; refused if it is not what this command would find."""
+    result = read(path)
+    asked = {
+        "stream": stream.name,
+        "subset": stream.subset,
+        "classes": stream.classes,
+        "task_classes": stream.task_classes,
+        "method": method,
+        "settings": settings,
+        "options": methods.options_of(method, options).model_dump(mode="json"),
+        "budget": budget,
+        "evaluate": evaluate,
+    }
+    if any(getattr(result, name) != value for name, value in asked.items()):
+        raise Occupied(
+            f"{path} exists from an earlier run with other settings or data; choose another --out or add "
+            "--overwrite"
+        )
+    return result
 
 
 def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], Path]) -> None:

@@ -8,13 +8,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from logcl import diagnostics
+from logcl import allocation, diagnostics
 from logcl.classifier import Classifier
-from logcl.errors import NotTrained
+from logcl.errors import CannotWrite, Damaged, NotAMemory, NotTrained
 from logcl.files import write_atomically
 from logcl.memory import Memory
 from logcl.methods.protocol import BOOKKEEPING, Effort, Method, Problem, Replayed, State
 from logcl.streams import Task
+
+MEMORY = "memory.logcl"
 
 
 class LogCL(Method):
@@ -22,13 +24,15 @@ class LogCL(Method):
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
-        self.memory = Memory.create(problem.folder / "memory.logcl", problem.settings)
+        self.memory = Memory(problem.folder / MEMORY)
         self.classifier: Classifier | None = None
         self.arrival = np.empty(0, dtype=np.int64)
-        self._plan = self.memory.plan(0)
+        self._plan = allocation.plan(0, 0, problem.settings.unit)
 
     def learn(self, task: Task) -> None:
-        """Absorb the task under its class names."""
+        """Absorb the task under its class names; the first one makes the memory."""
+        if not len(self.arrival):
+            self._begin()
         names = [self.problem.classes[number] for number in task.y]
         self.arrival = np.append(self.arrival, np.arange(len(self.arrival), len(self.arrival) + len(task)))
         with self.problem.clock("absorb"):
@@ -50,16 +54,24 @@ class LogCL(Method):
         return self.memory.nbytes()
 
     def state(self) -> State:
-        """The memory file, byte by byte, and in which order its samples came."""
-        content = np.fromfile(self.memory.path, np.uint8)
-        return {"memory": torch.from_numpy(content), f"{BOOKKEEPING}arrival": torch.from_numpy(self.arrival)}
+        """The memory file, byte by byte, its digest, and in which order its samples came."""
+        state = {f"{BOOKKEEPING}arrival": torch.from_numpy(self.arrival)}
+        if len(self.arrival):
+            state["memory"] = torch.from_numpy(np.fromfile(self.memory.path, np.uint8))
+            state[f"{BOOKKEEPING}digest"] = torch.tensor(list(bytes.fromhex(self.memory.digest)))
+        return state
 
     def restore(self, state: State) -> None:
-        """The inverse of `state`."""
-        write_atomically(self.memory.path, state["memory"].numpy().tobytes())
-        self.memory = Memory.open(self.memory.path)
-        self._plan = self.memory.plan(0)
+        """The inverse of `state`; a memory in the folder that is another one is replaced."""
         self.arrival = state[f"{BOOKKEEPING}arrival"].numpy().copy()
+        if self._holds(state):
+            return  # and may hold finished work of the task that was interrupted, which a copy would lose
+        path = self.memory.path
+        for old in (path, path.with_name(f"{path.name}-journal")):
+            old.unlink(missing_ok=True)
+        if "memory" in state:
+            write_atomically(path, state["memory"].numpy().tobytes())
+        self.memory = Memory(path)
 
     def replayed(self) -> Replayed:
         """Every sample, decoded."""
@@ -88,8 +100,27 @@ class LogCL(Method):
         now = self.memory.snapshot()
         return diagnostics.measure(now, classifier.network, x, own[y], self.problem.progress)
 
+    def _begin(self) -> None:
+        """A new memory; an empty one is used as it is: a run that was killed in its first task left it."""
+        path, settings = self.memory.path, self.problem.settings
+        if not self.memory.file.exists():
+            self.memory = Memory.create(path, settings)
+        elif self.memory.n or self.memory.settings != settings:
+            raise CannotWrite(f"{path} exists and belongs to another run; choose another folder")
+
+    def _holds(self, state: State) -> bool:
+        """Whether the memory in the folder has the content of `state`."""
+        try:
+            if self.memory.file.problems():
+                return False
+            if "memory" in state:
+                return self.memory.digest == bytes(state[f"{BOOKKEEPING}digest"].tolist()).hex()
+            return not self.memory.n and self.memory.settings == self.problem.settings
+        except (NotAMemory, Damaged):
+            return False
+
     def _trained(self) -> Classifier:
-        if not self.memory.n:
+        if not len(self.arrival):
             raise NotTrained("LogCL has seen no task yet; learn one first")
         if self.classifier is None:
             with self.problem.clock("train"):

@@ -19,6 +19,8 @@ from logcl.networks.layers import BatchNorm
 from logcl.networks.superposed import SuperposedDecoder
 from logcl.settings import MOST_ADDRESS_BITS, AutoencoderNetwork, Frozen, ImageShape
 
+_MOST_ACTIVATIONS = 2**26  # of a layer for one image: 256 MB
+
 
 class AutoencoderSpec(Frozen):
     """All that is needed to build the networks of one local model again."""
@@ -33,6 +35,14 @@ class AutoencoderSpec(Frozen):
     def _bounded(self) -> AutoencoderSpec:
         if self.network == "superposed" and self.length > MOST_ADDRESS_BITS:
             raise ValueError(f"{self.length} address bits are more than {MOST_ADDRESS_BITS}")
+        _, height, columns = self.image_shape
+        # Convolutions are the same whatever the image: few weights may stand for any number of activations.
+        largest = {"conv": self.width * height * columns // 4, "binplay": 6 * self.width * height * columns}
+        if largest.get(self.network, 0) > _MOST_ACTIVATIONS:
+            raise ValueError(
+                f"network = {self.network} with width = {self.width} is too wide for images of "
+                f"{height}x{columns}; choose a smaller one"
+            )
         return self
 
     @property

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.networks.layers import ImageClassifier
 from logcl.networks.published import LeNet, ResNet18
-from logcl.settings import ClassifierNetwork, Frozen, ImageShape
+from logcl.settings import ClassifierNetwork, Frozen, ImageShape, check_size
+
+_MOST_ACTIVATIONS = 2**28  # of a layer for one image: a gigabyte, 16 channels of 4096x4096
 
 
 class ClassifierSpec(Frozen):
@@ -17,6 +19,18 @@ class ClassifierSpec(Frozen):
     image_shape: ImageShape
     classes: int = Field(ge=1, le=10_000_000)
     width: int = Field(ge=1, le=4096)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> ClassifierSpec:
+        check_size(self.network, self.image_shape)
+        _, height, columns = self.image_shape
+        # The first layer of convolutions is as large as the image, `width` times; no weights show for it.
+        if self.network != "mlp" and self.width * height * columns > _MOST_ACTIVATIONS:
+            raise ValueError(
+                f"network = {self.network} with width = {self.width} is too wide for images of "
+                f"{height}x{columns}; choose a smaller one"
+            )
+        return self
 
 
 def classifier(spec: ClassifierSpec) -> ImageClassifier:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import struct
 import tarfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
@@ -13,10 +14,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from logcl.errors import DataError
+from logcl.words import printable
 
 _DAMAGE = (
     EOFError, zlib.error, struct.error, zipfile.BadZipFile, tarfile.TarError, NotImplementedError,
-    RuntimeError, SyntaxError, UnicodeError, OverflowError,
+    RuntimeError, SyntaxError, UnicodeError, OverflowError, MemoryError, tokenize.TokenError,
 )  # fmt: skip
 
 
@@ -28,9 +30,9 @@ def reading(path: Path, remedy: str) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None:
             raise DataError(f"{path}: cannot be read ({error.strerror}); {remedy}.") from error
-        raise DataError(f"{path}: is damaged ({error}); {remedy}.") from error
+        raise DataError(f"{path}: is damaged ({printable(error)}); {remedy}.") from error
     except _DAMAGE as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = printable(" ".join(str(error).split())[:200]) or type(error).__name__
         raise DataError(f"{path}: is damaged or truncated ({reason}); {remedy}.") from error
 
 

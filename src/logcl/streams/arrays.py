@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logcl.errors import BadInput, DataError
-from logcl.inputs import to_uint8
+from logcl.inputs import LONGEST_LABEL, to_uint8
 from logcl.progress import Progress, Silent
 from logcl.settings import ImageShape
 from logcl.streams.archives import reading
 from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint, name_of
 from logcl.streams.images import class_sorted
 from logcl.streams.stream import Classes, Pixels
+from logcl.words import printable
 
 _PIECE_BYTES = 1 << 23
 _CHANNELS = (1, 3, 4)
 _LARGEST_RATIO = 1100  # deflate cannot pack tighter: whoever claims more lies
+_SMALL, _USUAL_RATIO = 2**28, 128  # images may take so many bytes, or so many times those of the file
 _SILENT = Silent()
 _REMEDY = "save it again with np.savez"
 
@@ -62,13 +67,11 @@ def read_npz_images(path: str | Path) -> Pixels:
     """The images of an `.npz`, labelled or not: its array x, x_test or only one; uint8 (n, C, H, W)."""
     path = Path(path)
     with reading(path, _REMEDY):
-        with zipfile.ZipFile(path) as archive:
-            names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-        name = next(
-            (name for name in ("x", "x_test") if name in names), names[0] if len(names) == 1 else None
-        )
+        names = _names(path)
+        alone = next(iter(names)) if len(names) == 1 else None
+        name = next((name for name in ("x", "x_test") if name in names), alone)
         if name is None:
-            raise BadInput(f"{path}: must hold images as x, but holds {', '.join(names) or 'nothing'}.")
+            raise BadInput(f"{path}: must hold images as x, but holds {_listed(names)}.")
         layout = _layout(path, name, None)
         images = np.empty((layout.shape[0], *layout.image_shape), np.uint8)
         _fill(path, layout, images, _SILENT)
@@ -113,48 +116,94 @@ def _plan(path: Path, progress: Progress) -> Blueprint:
 
 
 def _part_names(path: Path) -> tuple[tuple[str, str], tuple[str, str] | None]:
-    with zipfile.ZipFile(path) as archive:
-        names = {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
+    names = _names(path)
     if {"x_train", "y_train", "x_test", "y_test"} <= names:
         return ("x_train", "y_train"), ("x_test", "y_test")
     if {"x", "y"} <= names:
         return ("x", "y"), None
-    held = ", ".join(sorted(names)) or "nothing"
-    raise BadInput(f"{path}: must hold x and y, or x_train, y_train, x_test and y_test, but holds {held}.")
+    raise BadInput(
+        f"{path}: must hold x and y, or x_train, y_train, x_test and y_test, but holds {_listed(names)}."
+    )
 
 
-def _header(path: Path, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether in Fortran order, and type of an array; `file` is then at its first value."""
+def _names(path: Path) -> set[str]:
+    with zipfile.ZipFile(path) as archive:
+        return {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
+
+
+def _listed(names: Collection[str]) -> str:
+    return printable(", ".join(sorted(names)[:20])[:200]) or "nothing"
+
+
+@contextmanager
+def _opened(path: Path, name: str) -> Iterator[tuple[_Header, IO[bytes]]]:
+    """An array of the archive: its header, checked against the size of the file, and then its values."""
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo(f"{name}.npy")
+        # The others can blow up a few bytes to any size before they are asked for more.
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise DataError(f"{path}: its array {printable(name)} is packed in an unusual way; {_REMEDY}.")
+        with archive.open(member) as file:
+            header = _header(path, name, file)
+            if header.size > min(member.file_size, _LARGEST_RATIO * path.stat().st_size):
+                raise DataError(f"{path}: its array {printable(name)} is truncated; {_REMEDY}.")
+            if math.prod(header.shape) > max(_SMALL, _USUAL_RATIO * path.stat().st_size):
+                raise DataError(
+                    f"{path}: its array {printable(name)} would fill the memory with next to nothing; "
+                    "save it as uint8 and uncompressed."
+                )
+            yield header, file
+
+
+class _Header(NamedTuple):
+    """What an array says of itself."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def _header(path: Path, name: str, file: IO[bytes]) -> _Header:
+    """Read the header of an array; `file` is then at its first value."""
     try:
         version = np.lib.format.read_magic(file)
         read = (
             np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         )
-        shape, fortran, dtype = read(file)
-    except ValueError as error:
-        raise DataError(f"{path}: its array {name} is damaged ({error}); {_REMEDY}.") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # remarks on odd literals in it
+            shape, fortran, dtype = read(file)
+    # Python's parser, and numpy's of types, give up in many ways.
+    except (ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError) as error:
+        reason = printable(" ".join(str(error).split())[:200]) or type(error).__name__
+        raise DataError(f"{path}: its array {printable(name)} is damaged ({reason}); {_REMEDY}.") from error
     if dtype.hasobject:
         raise BadInput(
-            f"{path}: its array {name} holds Python objects, which are never loaded because they can run "
-            "code; save plain numbers or strings of one type."
+            f"{path}: its array {printable(name)} holds Python objects, which are never loaded because they "
+            "can run code; save plain numbers or strings of one type."
         )
-    return shape, fortran, dtype
+    if any(side < 0 for side in shape) or dtype.itemsize < 1:
+        raise DataError(f"{path}: its array {printable(name)} has an impossible shape or type; {_REMEDY}.")
+    return _Header(shape, fortran, dtype)
+
+
+def _values(file: IO[bytes], count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The next so many numbers of an array."""
+    content = file.read(count * dtype.itemsize)
+    if len(content) != count * dtype.itemsize:
+        raise EOFError("an array ends early")
+    return np.frombuffer(content, dtype)
 
 
 def _labels(path: Path, name: str) -> NDArray[Any]:
-    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-        shape, _, dtype = _header(path, name, file)
-        size = archive.getinfo(f"{name}.npy").file_size
-    if len(shape) == 2 and shape[1] == 1:
-        shape = shape[:1]
-    if len(shape) != 1 or shape[0] < 1:
-        raise BadInput(f"{path}: {name} must hold one label a sample, shape (n,), not {shape}.")
-    if dtype.kind not in "iuUS":
-        raise BadInput(f"{path}: {name} must hold whole numbers or strings, not {dtype}.")
-    if size < math.prod(shape) * dtype.itemsize:
-        raise DataError(f"{path}: its array {name} is truncated; {_REMEDY}.")
-    with np.load(path, allow_pickle=False) as archive:
-        labels: NDArray[Any] = archive[name].reshape(-1)
+    with _opened(path, name) as ((shape, _, dtype), file):
+        _check_labels(path, name, shape, dtype)
+        labels = _values(file, math.prod(shape), dtype)
     if dtype.kind == "S":
         try:
             labels = np.char.decode(labels, "utf-8")
@@ -162,7 +211,22 @@ def _labels(path: Path, name: str) -> NDArray[Any]:
             raise BadInput(
                 f"{path}: {name} holds byte strings that are not UTF-8; save them as str."
             ) from error
+    if dtype.kind == "U":
+        labels = labels.astype(dtype.newbyteorder("="))
+        if labels.view(np.uint32).max() > sys.maxunicode:
+            raise BadInput(f"{path}: {name} holds strings that are no text; save them again.")
+    if dtype.kind in "US" and np.char.str_len(labels).max() > LONGEST_LABEL:
+        raise BadInput(f"{path}: {name} holds labels of more than {LONGEST_LABEL} characters; shorten them.")
     return labels
+
+
+def _check_labels(path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if len(shape) == 2 and shape[1] == 1:
+        shape = shape[:1]
+    if len(shape) != 1 or shape[0] < 1:
+        raise BadInput(f"{path}: {name} must hold one label a sample, shape (n,), not {shape}.")
+    if dtype.kind not in "iuUS":
+        raise BadInput(f"{path}: {name} must hold whole numbers or strings, not {dtype}.")
 
 
 def _positions(labels: NDArray[Any], classes: tuple[str, ...]) -> Classes:
@@ -172,9 +236,8 @@ def _positions(labels: NDArray[Any], classes: tuple[str, ...]) -> Classes:
 
 
 def _layout(path: Path, name: str, samples: int | None) -> _Layout:
-    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-        shape, fortran, dtype = _header(path, name, file)
-        size = archive.getinfo(f"{name}.npy").file_size
+    with _opened(path, name) as (header, _):
+        shape, fortran, dtype = header
     if dtype.kind not in "uif":
         raise BadInput(
             f"{path}: {name} is {dtype}; images must be integers from 0 to 255, or floats from 0 to 1."
@@ -188,9 +251,6 @@ def _layout(path: Path, name: str, samples: int | None) -> _Layout:
         )
     if samples is not None and shape[0] != samples:
         raise BadInput(f"{path}: {name} holds {shape[0]} images but there are {samples} labels.")
-    claimed = math.prod(shape) * dtype.itemsize
-    if size < claimed or claimed > _LARGEST_RATIO * path.stat().st_size:
-        raise DataError(f"{path}: its array {name} is truncated; {_REMEDY}.")
     return _Layout(name, shape, dtype, fortran, last)
 
 
@@ -210,17 +270,11 @@ def _fill(path: Path, layout: _Layout, out: Pixels, progress: Progress) -> None:
 
 
 def _pieces(path: Path, layout: _Layout) -> Iterator[NDArray[Any]]:
-    if layout.fortran:  # samples are interleaved: there is no reading it in pieces
-        with np.load(path, allow_pickle=False) as archive:
-            yield archive[layout.name]
-        return
-    row_bytes = math.prod(layout.shape[1:]) * layout.dtype.itemsize
-    rows_at_once = max(1, _PIECE_BYTES // row_bytes)
-    with zipfile.ZipFile(path) as archive, archive.open(f"{layout.name}.npy") as file:
-        _header(path, layout.name, file)
-        for start in range(0, layout.shape[0], rows_at_once):
-            rows = min(rows_at_once, layout.shape[0] - start)
-            content = file.read(rows * row_bytes)
-            if len(content) != rows * row_bytes:
-                raise EOFError(f"{layout.name} ends early")
-            yield np.frombuffer(content, layout.dtype).reshape(rows, *layout.shape[1:])
+    count, *image = layout.shape
+    # In Fortran order samples are interleaved: there is no reading it in pieces.
+    at_once = count if layout.fortran else max(1, _PIECE_BYTES // (math.prod(image) * layout.dtype.itemsize))
+    with _opened(path, layout.name) as (_, file):
+        for start in range(0, count, at_once):
+            rows = min(at_once, count - start)
+            values = _values(file, rows * math.prod(image), layout.dtype)
+            yield values.reshape(rows, *image, order="F" if layout.fortran else "C")

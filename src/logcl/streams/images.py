@@ -231,7 +231,14 @@ def read_folder(
         _refuse_none_left(folder, files)
         image_shape = _common_shape(headers)
     check_image_shape(image_shape)
-    x = np.empty((len(files), *image_shape), np.uint8)
+    try:
+        x = np.empty((len(files), *image_shape), np.uint8)
+    except MemoryError as error:
+        channels, height, width = image_shape
+        raise DataError(
+            f"{folder}: {len(files):,} images of {channels}x{height}x{width} do not fit into memory; "
+            "absorb fewer at a time."
+        ) from error
     labels: list[str] = []
     with progress.track("reading images", len(files)) as advance:
         for path, name in files:

@@ -6,10 +6,14 @@ Choices, made once for every mode:
   stretched to its own range, because equal values must stay equal across images;
 - the whole image is squeezed into the target size: cropping could lose what the label is about;
 - of several frames the first counts.
+
+Memory is bounded by what Pillow needs for the largest image that is taken, 90 million pixels of four bytes:
+everything after decoding works on strips of it.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 import warnings
 import zlib
@@ -25,10 +29,14 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from logcl.errors import BadSettings, DataError
 from logcl.settings import ImageShape
 from logcl.streams.stream import Pixels
+from logcl.words import printable
 
 # Formats that are plain rasters. Pillow knows more, some of which start other programs (EPS).
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
+_ORIENTATION = 0x0112  # the EXIF tag
 _GREY_MODES = ("1", "L", "LA", "La", "I", "F")
+_LARGE = 2**24  # pixels; what has more is shrunk in strips before anything else is done with it
+_MOST_PIXELS = {"WEBP": 2**25, "JPEG2000": 2**25}  # their decoders keep several copies
 # What Pillow's decoders raise on damaged files; found by feeding them damaged files.
 _BROKEN = (
     OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError,
@@ -56,7 +64,7 @@ def read_image(path: str | Path, image_shape: ImageShape) -> Pixels:
     with opened_image(Path(path), str(path)) as image:
         # A JPEG can be decoded at a half, a quarter or an eighth; at four times the target no detail is lost.
         image.draft(image.mode, (4 * max(height, width),) * 2)
-        upright = ImageOps.exif_transpose(image)
+        upright = ImageOps.exif_transpose(_shrunk(image, Path(path)))
         flat = _to_8_bits(upright, Path(path)).convert("L" if channels == 1 else "RGB")
         if flat.size != (width, height):
             flat = flat.resize((width, height), Image.Resampling.LANCZOS)
@@ -70,7 +78,9 @@ def read_header(path: Path) -> tuple[bool, tuple[int, int]]:
         width, height = image.size
         # Pillow itself turns a TIFF upright; asking a PNG for EXIF that comes late would decode it.
         turned = (
-            image.format != "TIFF" and "exif" in image.info and image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+            image.format != "TIFF"
+            and "exif" in image.info
+            and image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
         )
         return _is_grey(image), (width, height) if turned else (height, width)
 
@@ -79,15 +89,19 @@ def read_header(path: Path) -> tuple[bool, tuple[int, int]]:
 def opened_image(file: Path | IO[bytes], name: str) -> Iterator[Image.Image]:
     """The image with its pixels still unread; whatever goes wrong inside becomes a DataError about `name`."""
     try:
+        if isinstance(file, Path) and file.exists() and not file.is_file() and not file.is_dir():
+            raise DataError(f"{name}: is no file; give an image file.")  # a pipe would never end
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # remarks on odd metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file, formats=_FORMATS) as image:
+                if image.width * image.height > _MOST_PIXELS.get(image.format or "", _LARGE * 64):
+                    raise Image.DecompressionBombError
                 yield image
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(
-            f"{name}: claims more than {Image.MAX_IMAGE_PIXELS:,} pixels, which only a faulty or hostile "
-            "file does; remove it, or make it smaller."
+            f"{name}: claims more pixels than are ever decoded, which only a faulty or hostile file does; "
+            "remove it, or make it smaller."
         ) from error
     except UnidentifiedImageError as error:
         raise DataError(
@@ -98,7 +112,7 @@ def opened_image(file: Path | IO[bytes], name: str) -> Iterator[Image.Image]:
     except _BROKEN as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{name}: cannot be read ({error.strerror}); check the path.") from error
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = printable(" ".join(str(error).split())[:200]) or type(error).__name__
         raise DataError(f"{name}: is damaged or truncated ({reason}); replace or remove it.") from error
 
 
@@ -109,6 +123,24 @@ def _is_grey(image: Image.Image) -> bool:
         colours = values[: len(values) // entry * entry].reshape(-1, entry)[:, :3]
         return bool((colours == colours[:, :1]).all())
     return image.mode in _GREY_MODES or image.mode.startswith("I;16")
+
+
+def _shrunk(image: Image.Image, path: Path) -> Image.Image:
+    """The image itself, or if it is large the same picture with fewer pixels in mode L or RGB."""
+    width, height = image.size
+    if width * height <= _LARGE:
+        return image
+    factor = math.isqrt(width * height // _LARGE) + 1
+    rows = factor * max(_LARGE // 16 // (width * factor), 1)
+    strips = [
+        _to_8_bits(image.crop((0, top, width, min(top + rows, height))), path).reduce(factor)
+        for top in range(0, height, rows)
+    ]
+    small = Image.new(strips[0].mode, (strips[0].width, sum(strip.height for strip in strips)))
+    for number, strip in enumerate(strips):
+        small.paste(strip, (0, number * rows // factor))
+    small.getexif()[_ORIENTATION] = image.getexif().get(_ORIENTATION, 1)
+    return small
 
 
 def _to_8_bits(image: Image.Image, path: Path) -> Image.Image:
