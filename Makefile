@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test smoke fuzz results install lint types imports clean
+.PHONY: run test smoke torture fuzz results install lint types imports clean
 
 run: install
 	@$(BIN)/logcl run digits --tasks 5 --method logcl,finetune,joint --seeds 5 --out runs/digits --overwrite
@@ -15,12 +15,6 @@ smoke: install
 	@rm -rf runs/smoke
 	@for bench in table1 table2 extreme bytes growth; do \
 	  $(BIN)/logcl bench $$bench --scale smoke --out runs/smoke || exit 1; done
-
-# Mutated memories and images for ten minutes, or SECONDS=...; another SEED, other mutants.
-SECONDS ?= 600
-SEED ?= 0
-fuzz: install
-	@OMP_NUM_THREADS=1 $(BIN)/python -m torture.fuzz --folder runs/fuzz --seconds $(SECONDS) --seed $(SEED)
 
 # The tables and figures of results/ and the README, made anew from the result files.
 results: install

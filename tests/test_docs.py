@@ -1,6 +1,7 @@
 """What the README and the docs say is true: their code runs, their names exist."""
 
 import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
@@ -141,6 +142,17 @@ def test_every_page_of_results_is_what_its_files_say(made):
                 assert (folder / f"{drawing.name}.png").exists(), drawing.name
     readme = (ROOT / "README.md").read_text()
     assert made.readme(readme) == readme
+
+
+def test_the_table_of_what_was_done_to_memory_files_is_what_was_counted(made):
+    page = (ROOT / "docs" / "memory-file.md").read_text()
+    assert made.tortured(page) == page
+    trials = [json.loads(path.read_text()) for path in made.TORTURE.glob("*.json")]
+    assert {trial["trial"] for trial in trials} == {
+        "power", "disk", "flips", "kills", "readers", "files", "images"
+    }  # fmt: skip
+    assert all(trial["lost"] == 0 and trial["tried"] > 0 for trial in trials)
+    assert next(trial["tried"] for trial in trials if trial["trial"] == "kills") >= 200
 
 
 def test_a_figure_that_was_changed_by_hand_is_noticed(made):

@@ -186,6 +186,26 @@ def test_a_second_writer_is_refused_with_the_holders_name_and_readers_go_on(file
     assert content(file)[1] == {"n": 3}
 
 
+def test_a_link_to_the_file_leads_to_the_same_lock(file, holder, tmp_path):
+    link = tmp_path / "elsewhere" / "link.logcl"
+    link.parent.mkdir()
+    link.symlink_to(file.path)
+    refused = rf"link\.logcl is being written by process {holder.pid} on"
+    with pytest.raises(Busy, match=refused), MemoryFile(link).writing():
+        pytest.fail("two writers")
+    assert MemoryFile(link).header() == file.header()
+    assert names(link.parent) == ["link.logcl"]
+
+
+def test_a_lock_that_is_a_link_is_not_followed(file, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("keep me")
+    (tmp_path / "m.logcl.lock").symlink_to(precious)
+    with pytest.raises(CannotWrite, match="cannot be locked"), file.writing():
+        pytest.fail("it was followed")
+    assert precious.read_text() == "keep me"
+
+
 def test_a_killed_writer_leaves_no_lock(file, holder):
     holder.kill()
     holder.wait()

@@ -55,7 +55,8 @@ if hasattr(os, "register_at_fork"):
 @contextmanager
 def writer_lock(memory: Path) -> Iterator[None]:
     """Hold the lock of `memory`; raises `Busy` at once, naming the holder, if another process has it."""
-    path = memory.with_name(memory.name + ".lock")
+    real = memory.resolve()  # by whatever link it was found
+    path = real.with_name(real.name + ".lock")
     handle = _acquire(path, memory)
     _held.add(handle)
     owner = os.getpid()
@@ -85,10 +86,19 @@ def writer_lock(memory: Path) -> Iterator[None]:
 def _acquire(path: Path, memory: Path) -> int:
     while True:
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            # Not through a link: whatever it led to would be emptied.
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         except OSError as error:
             raise CannotWrite(f"{memory} cannot be locked for writing ({error.strerror}: {path})") from error
-        if not _try_lock(handle):
+        try:
+            locked = _try_lock(handle)
+        except OSError as error:
+            os.close(handle)
+            raise CannotWrite(
+                f"{memory} is on a file system without locks ({error.strerror}), and two writers could meet; "
+                f"keep it elsewhere"
+            ) from error
+        if not locked:
             os.close(handle)
             raise Busy(f"{memory} is being written by {_holder(path)}; try again when it has finished")
         with suppress(FileNotFoundError):

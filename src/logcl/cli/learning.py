@@ -85,6 +85,8 @@ def absorb(
     if MemoryFile(path).exists():
         memory = Memory.open(path, shape, **chosen)
         shape = memory.settings.image_shape
+        with memory.file.writing():
+            pass  # a second writer is refused now, not when it has read its images
     else:
         expected = preset_settings(preset or "fast", shape or (1, 28, 28), dataset)
         override(expected, chosen["settings"])  # refused early
