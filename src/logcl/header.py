@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 HEADER, COPY = "header", "header-copy"
 """Names of the part that is the header, and of the one that is the same deflated."""
 
+_PART = re.compile(r"(level|buffer)-[0-9]{1,19}")
 _LARGEST = 2**26  # bytes that a copy is inflated to
 
 
@@ -40,7 +42,7 @@ def parse(data: bytes) -> Header | None:
         fields, parts = dict(content["memory"]), dict(content["parts"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if not all(isinstance(digest, str) for digest in parts.values()):
+    if not all(_PART.fullmatch(name) and isinstance(digest, str) for name, digest in parts.items()):
         return None
     return Header(fields, parts, digest_of(data).hex())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,21 @@ from torch import Tensor
 from logcl import allocation, buffer, samples, staging
 from logcl.errors import BadInput, BadSettings, Busy, Damaged, LogCLError, NotAMemory, NotTrained
 from logcl.header import Header
-from logcl.inputs import Label, as_labels, as_pixels, number_classes
+from logcl.inputs import Label, Labels, as_labels, as_pixels, number_classes
 from logcl.local_model import LocalModel, fit_steps
 from logcl.presets import preset as preset_settings
 from logcl.progress import Counted, Progress, Silent
 from logcl.settings import Frozen, ImageShape, Settings, override
 from logcl.snapshot import ReplayDataset, Snapshot, inconsistency
 from logcl.storage import MemoryFile
+from logcl.words import printable
 
 
 class Fields(Frozen):
     """What the header of the file says of the memory, beside its parts."""
 
     n: int = Field(ge=0, lt=2**62)
-    classes: tuple[Label, ...]
+    classes: Labels
     settings: Settings
 
     @staticmethod
@@ -45,7 +47,7 @@ class Fields(Frozen):
             return Fields.model_validate(header.fields)
         except ValidationError as error:
             problem = error.errors()[0]
-            where = ".".join(map(str, problem["loc"]))
+            where = printable(".".join(map(str, problem["loc"])))
             raise Damaged(f"{path}: the header cannot be used ({where}: {problem['msg']})") from error
 
 
@@ -292,6 +294,8 @@ class Memory:
         self._parts = dict(zip(header.parts.values(), loaded, strict=True))
         levels = sorted((p for p in loaded if isinstance(p, LocalModel)), key=lambda p: p.slot.start)
         chunks = sorted((p for p in loaded if isinstance(p, tuple)), key=lambda p: p[0])
+        if any(start + len(chunk) != after for (start, chunk), (after, _) in pairwise(chunks)):
+            raise Damaged(f"{self.path}: its buffer has gaps; `logcl verify` says what is intact")
         nothing = samples.raw(np.empty((0, *fields.settings.image_shape), np.uint8), np.empty(0, np.int64))
         waiting = samples.concatenate([nothing, *(chunk for _, chunk in chunks)])
         now = Snapshot(

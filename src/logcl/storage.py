@@ -21,6 +21,7 @@ from logcl.errors import Busy, CannotWrite, Damaged, LogCLError, NewerFormat, No
 from logcl.files import sync_folder
 from logcl.header import COPY, HEADER, Header, digest_of, inflate, parse, to_bytes
 from logcl.remains import CLASSIFIER, find_remains
+from logcl.words import printable
 from logcl.writer_lock import writer_lock
 
 FORMAT = 3
@@ -201,7 +202,7 @@ class MemoryFile:
         for name, digest, data in database.execute(f"SELECT {_NAME}, {_DIGEST}, {_DATA} FROM parts"):
             rows[name] = _hex(data)
             if rows[name] != digest.hex():
-                found.append(f"part {name} does not match its own digest")
+                found.append(f"part {printable(name)} does not match its own digest")
             if name == COPY and (copy := inflate(data)) and _hex(copy) != header.digest:
                 found.append("the copy of the header is another one")
         if COPY not in rows and _version(database) > 2:
@@ -213,7 +214,7 @@ class MemoryFile:
                 found.append(f"part {name} does not match the header")
         listed = {HEADER, COPY, CLASSIFIER, *header.parts}
         found += [
-            f"part {name} is not listed"
+            f"part {printable(name)} is not listed"
             for name in rows
             if name not in listed and not name.startswith(_STAGED)
         ]

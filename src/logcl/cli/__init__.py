@@ -20,6 +20,7 @@ from logcl.cli import bench, data, learning, looking, methods, presets, report, 
 from logcl.cli.console import err
 from logcl.errors import CannotWrite, LogCLError, PassedOver
 from logcl.storage import FORMAT
+from logcl.words import printable
 
 app = typer.Typer(
     help="A memory that never loses a sample, and a classifier that can be retrained from it at any time.",
@@ -82,7 +83,7 @@ def _plain_warnings() -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         if issubclass(category, PassedOver):
-            err.print(f"logcl: {message}")
+            err.print(f"logcl: {printable(message)}")
         else:
             usual(message, category, filename, lineno, file, line)
 
@@ -98,7 +99,7 @@ def main() -> None:
         with _plain_warnings():
             app()
     except LogCLError as error:
-        print(f"logcl: {error}", file=sys.stderr)
+        print(f"logcl: {printable(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
         if error.errno is None:
