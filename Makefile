@@ -24,7 +24,7 @@ results: install
 torture: install
 	@OMP_NUM_THREADS=1 $(BIN)/python -m torture power disk flips kills readers
 
-# Mutated memory files and images, for long: half an hour.
+# Mutated memory files and images, for long: twenty minutes.
 fuzz: install
 	@OMP_NUM_THREADS=1 $(BIN)/python -m torture files images
 

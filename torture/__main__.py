@@ -29,8 +29,8 @@ TRIALS: dict[str, Callable[[Path], Outcome]] = {
         200, SEED, folder, "mnist" if os.environ.get("LOGCL_DATA") else "digits"
     ),
     "readers": lambda folder: readers.trial(4, 5, folder),
-    "files": lambda folder: fuzz.files(folder, seconds=900, seed=SEED),
-    "images": lambda folder: fuzz.images(folder, seconds=900, seed=SEED),
+    "files": lambda folder: fuzz.files(folder, seconds=600, seed=SEED),
+    "images": lambda folder: fuzz.images(folder, seconds=600, seed=SEED),
 }
 
 
