@@ -237,6 +237,15 @@ def test_whoever_comes_after_a_death_inside_a_commit_sees_the_state_before(file,
     assert names(file.path.parent) == ["m.logcl"]
 
 
+def test_a_file_without_the_journal_of_its_unfinished_commit_is_known_to_be_damaged(file):
+    """Somebody moved it away from what would have brought it back."""
+    subprocess.run([sys.executable, "-c", DIE_IN_COMMIT, str(file.path)], check=False)
+    file.path.with_name("m.logcl-journal").unlink()
+    assert file.problems()
+    with pytest.raises(Damaged):
+        file.snapshot()
+
+
 def test_the_same_process_cannot_write_twice_at_once(file):
     with file.writing(), pytest.raises(Busy, match=f"process {os.getpid()}"), file.writing():
         pytest.fail("two writers")
