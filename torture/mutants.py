@@ -192,6 +192,8 @@ def _split(blob: bytes) -> tuple[Any, Tensors, bytes]:
     about = json.loads(header.pop("__metadata__")["logcl"])
     for entry in header.values():
         entry["bytes"] = data[slice(*entry["data_offsets"])]
+        if not {"dtype", "shape"} <= entry.keys():
+            raise KeyError("an earlier mutation took it away")
     return about, header, data
 
 

@@ -206,7 +206,7 @@ def _curves(
     both_logarithmic: bool = False,
 ) -> Drawing:
     """Lines through points, x on a logarithmic axis."""
-    figure = sheet("medium", 3.6 + 0.22 * -(-len(lines) // 3))
+    figure = sheet("medium", 3.6 + 0.22 * -(-len(lines) // _columns(list(lines))))
     axes: Axes = figure.add_subplot()
     hover = {}
     for number, (name_of, unsorted) in enumerate(lines.items()):
@@ -230,10 +230,20 @@ def _curves(
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
     axes.set(xlabel=x, ylabel=y)
     axes.grid()
-    figure.legend(loc="outside lower center", ncols=3, handlelength=2.5)
+    figure.legend(loc="outside lower center", ncols=_columns(list(lines)), handlelength=2.5)
     ends = [
         f"{name_of} reaches {write_y(max(points)[1])} at {write_x(max(points)[0])}"
         for name_of, points in lines.items()
         if points
     ]
     return Drawing(name, title, f"{title}: {listed(ends)}.", figure, caption, hover, "medium")
+
+
+def _columns(names: list[str]) -> int:
+    """In how many columns a legend of these names is no wider than a figure."""
+    lengths = np.array([len(name) for name in names])
+    for columns in (3, 2):
+        # matplotlib fills one column after the other, the first ones with one name more.
+        if sum(part.max(initial=0) + 8 for part in np.array_split(lengths, columns)) <= 62:
+            return columns
+    return 1
