@@ -165,6 +165,7 @@ def test_headers_that_are_meant_to_hurt(tmp_path, header, version):
         {"x": described("|u1", "(6, 30000, 30000)")},
         {"x": described("|u1", "(6, 30000, 30000)", fortran=True)},
         {"x": described("|u1", "(-6, 8, 8)")},
+        {"x": described("|u1", "(True, 8, 8)", bytes(64)), "y": described("<i8", "(1,)", bytes(8))},
         {"x": described("<f8", "(6, 8, 8)", bytes(100))},
         {"y": described("<U0", "(6,)")},
         {"y": described("|V8", "(6,)", bytes(48))},
@@ -175,7 +176,7 @@ def test_headers_that_are_meant_to_hurt(tmp_path, header, version):
         {"y": described("|S3", "(6,)", b"\xff" * 18)},
         {"x": described("<f8", "(6, 8, 8)", b"\xff" * 3072)},
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_arrays_that_lie(tmp_path, arrays):
     file = save(tmp_path / "a.npz", **arrays)

@@ -187,7 +187,8 @@ def _header(path: Path, name: str, file: IO[bytes]) -> _Header:
             f"{path}: its array {printable(name)} holds Python objects, which are never loaded because they "
             "can run code; save plain numbers or strings of one type."
         )
-    if any(side < 0 for side in shape) or dtype.itemsize < 1:
+    # True is an integer to Python, but no side of an array.
+    if any(type(side) is not int or side < 0 for side in shape) or dtype.itemsize < 1:
         raise DataError(f"{path}: its array {printable(name)} has an impossible shape or type; {_REMEDY}.")
     return _Header(shape, fortran, dtype)
 
