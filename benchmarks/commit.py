@@ -1,8 +1,8 @@
 """What safety costs: the seconds of digests, staging and commit, as a share of absorbing 1,000 samples.
 
-    python benchmarks/commit.py [--dataset mnist] [--tasks 4]
+    python benchmarks/commit.py [--datasets mnist,cifar100] [--tasks 4]
 
-Writes benchmarks/commit.md. Needs the data set: see `logcl data list`.
+Writes benchmarks/commit.md. Needs the data sets: see `logcl data list`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from logcl.storage import MemoryFile
 from logcl.streams import open_stream
 
 SAMPLES = 1000
+STEPS = ("read and verified", "digest of the task", "staged work looked for", "levels staged", "commit")
 
 
 @contextmanager
@@ -50,42 +51,50 @@ def timed(seconds: dict[str, float]) -> Iterator[None]:
         yield
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", default="mnist")
-    parser.add_argument("--tasks", type=int, default=4)
-    asked = parser.parse_args()
-    stream = open_stream(asked.dataset, tasks=1)
+def measure(dataset: str, tasks: int) -> list[tuple[int, float, dict[str, float]]]:
+    """For each task: levels trained, seconds in all, seconds by what they were spent on."""
+    stream = open_stream(dataset, tasks=1)
     task = next(iter(stream))
     order = np.random.default_rng(0).permutation(len(task))
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        memory = Memory.create(Path(folder) / "m.logcl", preset("fast", stream.image_shape, asked.dataset))
-        for number in range(asked.tasks):
+        memory = Memory.create(Path(folder) / "m.logcl", preset("fast", stream.image_shape, dataset))
+        for number in range(tasks):
             mine = order[number * SAMPLES : (number + 1) * SAMPLES]
             seconds: dict[str, float] = {}
             started = time.perf_counter()
             with timed(seconds):
                 done = memory.absorb(task.x[mine], task.y[mine])
-            whole = time.perf_counter() - started
-            rows.append((number + 1, len(done.plan.train), whole, seconds))
-    names = list(rows[-1][3])
+            rows.append((len(done.plan.train), time.perf_counter() - started, seconds))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--datasets", default="mnist,cifar100")
+    parser.add_argument("--tasks", type=int, default=4)
+    asked = parser.parse_args()
     lines = [
         "# What safety costs",
         "",
-        f"    python benchmarks/commit.py --dataset {asked.dataset} --tasks {asked.tasks}",
+        f"    python benchmarks/commit.py --datasets {asked.datasets} --tasks {asked.tasks}",
         "",
-        f"Absorbing {SAMPLES:,} samples of {asked.dataset}, preset `fast`: milliseconds spent on reading and",
-        "verifying what is there, the digest of the task, staging levels as they are trained, and the commit",
-        "with its digests and syncs.",
+        f"Absorbing tasks of {SAMPLES:,} samples, preset `fast`: milliseconds spent on reading and verifying",
+        "what is there, the digest of the task, staging levels as they are trained, and the commit with its",
+        "digests and syncs; and their share of the whole.",
         "",
-        "| task | levels trained | whole, s | " + " | ".join(f"{name}, ms" for name in names) + " | share |",
-        "|" + "---|" * (len(names) + 4),
+        "| data | task | levels trained | whole, s | "
+        + " | ".join(f"{name}, ms" for name in STEPS)
+        + " | share |",
+        "|" + "---|" * (len(STEPS) + 5),
     ]
-    for number, levels, whole, seconds in rows:
-        cells = [f"{1000 * seconds.get(name, 0.0):.0f}" for name in names]
-        share = 100 * sum(seconds.values()) / whole
-        lines.append(f"| {number} | {levels} | {whole:.1f} | {' | '.join(cells)} | {share:.2f} % |")
+    for dataset in asked.datasets.split(","):
+        for number, (levels, whole, seconds) in enumerate(measure(dataset, asked.tasks), start=1):
+            cells = [f"{1000 * seconds.get(name, 0.0):.0f}" for name in STEPS]
+            share = 100 * sum(seconds.values()) / whole
+            lines.append(
+                f"| {dataset} | {number} | {levels} | {whole:.1f} | {' | '.join(cells)} | {share:.2f} % |"
+            )
     Path(__file__).with_suffix(".md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
 

@@ -32,6 +32,12 @@ class Interrupted(Silent):
             yield advance
 
 
+@pytest.fixture(autouse=True)
+def _everything_is_staged(monkeypatch):
+    """However quickly it was trained."""
+    monkeypatch.setattr("logcl.memory._WORTH_STAGING", 0)
+
+
 @pytest.fixture(params=["fast", "paper-cpu"])
 def memories(request, tmp_path, digits) -> tuple[Memory, Memory]:
     """Two equal memories of 16 samples; 96 more make levels 2, 1 and 0 of units of 16."""

@@ -24,7 +24,7 @@ _UNIT = 32
 _SIZES = (40, 100, 190, 70)  # of the tasks: one, two and three levels at once, and levels that are retired
 _PATIENCE = 4  # kills of one task, after which it is let finish
 _AIMS = ("replay", "training", "training", "commit", "commit")
-_STEPS = {"digits": 200, "mnist": 40}  # of a fit: half a second on one core
+_STEPS = {"digits": 400, "mnist": 40}  # of a fit: more than half a second on one core, so that it is staged
 
 
 @dataclass(frozen=True)

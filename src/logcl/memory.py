@@ -8,6 +8,7 @@ for x, y in memory.replay(batch_size=128): ...
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,6 +32,9 @@ from logcl.settings import Frozen, ImageShape, Settings, override
 from logcl.snapshot import ReplayDataset, Snapshot, inconsistency
 from logcl.storage import MemoryFile
 from logcl.words import printable
+
+_WORTH_STAGING = 0.5
+"""Seconds of training that are kept until the commit; a sync takes some hundredths of one."""
 
 
 class Fields(Frozen):
@@ -187,9 +191,11 @@ class Memory:
                     # Every fit may begin where the largest model is: the new one, once that is trained.
                     start = fitted[top].model if top in fitted else next(iter(now.levels), None)
                     bars = Counted(progress, count)
+                    began = time.monotonic()
                     fit = LocalModel.fit(slot, part, now.settings, top.level, bars, start)
                     fitted[slot] = staging.Staged(task, *fit)
-                    if slot != plan.train[-1]:  # the last is committed in a moment
+                    worth_it = time.monotonic() - began >= _WORTH_STAGING
+                    if worth_it and slot != plan.train[-1]:  # the last is committed in a moment
                         self._stage(fitted[slot])
 
             # A completed unit takes all that waited in the buffer; otherwise the buffer grows by a chunk.
