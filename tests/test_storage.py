@@ -354,6 +354,17 @@ def test_a_forged_header_is_refused(file, header):
     assert file.problems()
 
 
+def test_what_sqlite_says_of_a_damaged_schema_cannot_command_a_terminal(file):
+    content = file.path.read_bytes()
+    file.path.write_bytes(
+        content.replace(b"digest BLOB NOT NULL CHECK", b"digest BLOB NOT NULL \x1b[2J\x03", 1)
+    )
+    with pytest.raises(Damaged, match="SQLite cannot read it") as refused:
+        file.snapshot()
+    assert str(refused.value).isprintable()
+    assert all(problem.isprintable() for problem in file.problems())
+
+
 def test_names_that_are_no_names_are_told(file):
     with sqlite3.connect(file.path) as database:
         database.execute("INSERT INTO parts VALUES (7, zeroblob(32), x'00')")

@@ -179,7 +179,7 @@ class MemoryFile:
             with self._reading() as database:
                 for (message,) in database.execute("PRAGMA integrity_check(9)"):
                     if message != "ok":
-                        found.append(f"SQLite: {message}")
+                        found.append(f"SQLite: {printable(message)}")
                 found += self._parts_problems(database)
         except NewerFormat:
             raise
@@ -262,10 +262,10 @@ class MemoryFile:
             if self.path.with_name(self.path.name + "-journal").exists():
                 raise CannotWrite(
                     f"{self.path} was left in the middle of a commit, which is undone where the file may be "
-                    f"written; here that failed ({error})"
+                    f"written; here that failed ({printable(error)})"
                 ) from error
             raise Damaged(
-                f"{self.path}: SQLite cannot read it ({error}); `logcl verify` says what is intact"
+                f"{self.path}: SQLite cannot read it ({printable(error)}); `logcl verify` says what is intact"
             ) from error
 
     def _check_kind(self, database: sqlite3.Connection) -> None:
@@ -336,7 +336,7 @@ class MemoryFile:
                 raise Busy(f"{self.path} is locked by another program and is as it was; try again") from error
             # A full disk shows as "database or disk is full" or, from a failed write, "disk I/O error".
             raise CannotWrite(
-                f"{self.path} could not be written ({error}) and is as it was; free space on the disk or "
+                f"{self.path} could not be written ({printable(error)}) and is as it was; free space on the disk or "
                 f"check the permissions, then try again"
             ) from error
 
