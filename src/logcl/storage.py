@@ -336,8 +336,8 @@ class MemoryFile:
                 raise Busy(f"{self.path} is locked by another program and is as it was; try again") from error
             # A full disk shows as "database or disk is full" or, from a failed write, "disk I/O error".
             raise CannotWrite(
-                f"{self.path} could not be written ({printable(error)}) and is as it was; free space on the disk or "
-                f"check the permissions, then try again"
+                f"{self.path} could not be written ({printable(error)}) and is as it was; free space on the "
+                f"disk or check the permissions, then try again"
             ) from error
 
 
