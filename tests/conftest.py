@@ -24,6 +24,11 @@ QUICK = {"generator.min_steps": 0, "generator.epochs": 2, "classifier.min_steps"
 """Settings for tests that need a fitted model but not a good one."""
 
 
+def pytest_collection_modifyitems(items) -> None:
+    """The longest tests first, so that no core waits for another at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
 @pytest.fixture(scope="session")
 def digits() -> tuple[np.ndarray, np.ndarray]:
     """scikit-learn's 1,797 digits as uint8 (n, 1, 8, 8) and int64 labels."""

@@ -14,7 +14,9 @@ from logcl.salvage import salvage
 from logcl.storage import PAGE
 
 QUICK = {
-    "generator.epochs": 1, "generator.min_steps": 20, "classifier.epochs": 1, "classifier.min_steps": 4,
+    "generator.epochs": 1, "generator.min_steps": 20, "generator.warm_up_epochs": 1,
+    "generator.labeller_training.epochs": 1, "generator.labeller_training.min_steps": 5,
+    "classifier.epochs": 1, "classifier.min_steps": 4,
     "classifier.width": 4,
 }  # fmt: skip
 LEVELS = {"level-2": range(1, 65), "level-1": range(65, 97), "level-0": range(97, 113)}

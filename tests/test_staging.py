@@ -12,7 +12,10 @@ from logcl.errors import Damaged
 from logcl.progress import Silent
 from logcl.staging import Staged, task_digest
 
-QUICK = {"generator.epochs": 1, "generator.min_steps": 20}
+QUICK = {
+    "generator.epochs": 1, "generator.min_steps": 20, "generator.warm_up_epochs": 1,
+    "generator.labeller_training.epochs": 1, "generator.labeller_training.min_steps": 5,
+}  # fmt: skip
 
 
 class Interrupted(Silent):

@@ -19,6 +19,7 @@ from torture import flips, kills, readers
 QUICK = {"generator.epochs": 1, "generator.min_steps": 20}
 
 
+@pytest.mark.timeout(900)
 def test_killed_at_any_moment_the_memory_is_the_one_before_or_the_one_after(tmp_path):
     """`logcl absorb` in processes of its own; every fifth time it is let finish, and ends as if unbroken."""
     outcome = kills.trial(15, 0, tmp_path)
@@ -34,6 +35,7 @@ def test_a_changed_byte_is_told_or_made_no_difference(tmp_path):
     assert outcome.details["refused and told"] > 150
 
 
+@pytest.mark.timeout(900)
 def test_readers_see_the_memory_before_or_after_and_second_writers_are_refused(tmp_path):
     outcome = readers.trial(2, 1, tmp_path)
     assert outcome.lost == 0, outcome
