@@ -12,7 +12,7 @@ from logcl.storage import FORMAT
 
 FIXTURES = Path(__file__).parent / "fixtures"
 WRITTEN = sorted(FIXTURES.glob("format-*.logcl"))
-"""Made by `benchmarks/fixtures.py` with the LogCL of that time; never to be made again."""
+"""Made by `tests/fixtures/make.py` with the LogCL of that time; never to be made again."""
 
 
 @pytest.fixture(params=WRITTEN, ids=lambda path: path.stem)

@@ -163,6 +163,8 @@ class LocalModel:
 
     def moved(self, start: int) -> LocalModel:
         """The same samples under other indices, from `start` on: what was before them is lost."""
+        if start == self.about.start:
+            return self
         moved = {"start": start, "stop": start + self.about.samples - 1, "first_code": self.about.coded_from}
         return replace(self, about=self.about.model_copy(update=moved))
 

@@ -35,7 +35,7 @@ class Salvaged:
 def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Salvaged:
     """Write what is intact of the memory at `path` to a new memory at `target`, and verify that.
 
-    The file at `path` is not changed.
+    The file at `path` is not changed, except that a commit which was interrupted is undone.
     """
     path = Path(path)
     new = Memory(target)

@@ -171,7 +171,7 @@ def _bytes(scale: Scale, seed: int) -> Iterator[Cell]:
 def _growth(scale: Scale, seed: int) -> Iterator[Cell]:
     # What is measured is the memory: the classifier is trained once, briefly.
     changes: Changes = {"classifier.epochs": 1, "classifier.min_steps": 4, "generator.min_steps": 100}
-    tasks = {"smoke": 8, "small": 96, "full": 120}[scale]
+    tasks = {"smoke": 8, "small": 48, "full": 120}[scale]
     thin = {
         "smoke": Thinning(per_class=40, test_per_class=5),
         "small": Thinning(per_class=1200),
