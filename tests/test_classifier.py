@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from logcl import Classifier, Memory
+from logcl.database import PAGE
 from logcl.errors import BadInput, Damaged, NotTrained
 from logcl.settings import ClassifierSettings
-from logcl.storage import PAGE
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from logcl import Classifier, Memory
-from logcl.storage import FORMAT
+from logcl.database import FORMAT
 
 FIXTURES = Path(__file__).parent / "fixtures"
 WRITTEN = sorted(FIXTURES.glob("format-*.logcl"))

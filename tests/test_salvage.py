@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from logcl import Classifier, Memory, carving
+from logcl.database import PAGE
 from logcl.errors import CannotWrite, Damaged, LogCLError, NotAMemory
 from logcl.remains import find_remains
 from logcl.salvage import salvage
-from logcl.storage import PAGE
 
 QUICK = {
     "generator.epochs": 1, "generator.min_steps": 20, "generator.warm_up_epochs": 1,

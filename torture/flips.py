@@ -6,9 +6,10 @@ import random
 from pathlib import Path
 
 from logcl import Classifier, Memory
+from logcl.database import PAGE
 from logcl.errors import LogCLError
 from logcl.remains import find_remains
-from logcl.storage import PAGE, MemoryFile
+from logcl.storage import MemoryFile
 from logcl.streams import open_stream
 from torture.life import Content, content
 from torture.outcome import Outcome, Tally

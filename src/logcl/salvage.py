@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from logcl import allocation, buffer, samples
+from logcl.database import PAGE
 from logcl.errors import CannotWrite, Damaged, NotAMemory
 from logcl.local_model import LocalModel
 from logcl.memory import Fields, Memory
 from logcl.remains import Remains, find_remains
-from logcl.storage import PAGE
 
 
 @dataclass(frozen=True)

@@ -17,33 +17,31 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from logcl.errors import Busy, CannotWrite, Damaged, LogCLError, NewerFormat, NotAMemory
+from logcl.database import (
+    APPLICATION_ID,
+    FORMAT,
+    PAGE,
+    SCHEMA,
+    committing,
+    connect,
+    exists,
+    reading,
+    transaction,
+    version,
+    write_errors,
+)
+from logcl.errors import CannotWrite, Damaged, LogCLError, NewerFormat, NotAMemory
 from logcl.files import sync_folder
 from logcl.header import COPY, HEADER, Header, digest_of, inflate, parse, to_bytes
 from logcl.remains import CLASSIFIER, find_remains
 from logcl.words import printable
 from logcl.writer_lock import writer_lock
 
-FORMAT = 3
-OLDEST = 2
-"""The first format that is still read; a commit makes it the present one."""
-APPLICATION_ID = 0x4C6F6743  # "LogC", where `file` and SQLite expect it
 _STAGED = "staged-"
-PAGE = 1024  # bytes; small, because a memory of a few kilobytes must not be mostly empty pages
-_WAIT = 10.0  # seconds that a reader waits for a commit to end
-_LONG_WAIT = 120.0  # seconds that a commit waits for readers: behind it lies all the training
 
 # A column's type binds nobody in SQLite: whatever a damaged or forged file holds is read as bytes.
 _NAME = "COALESCE(CAST(name AS TEXT), '')"
 _DIGEST, _DATA = "COALESCE(CAST(digest AS BLOB), x'')", "COALESCE(CAST(data AS BLOB), x'')"
-
-_SCHEMA = """
-CREATE TABLE parts (
-    name   TEXT PRIMARY KEY NOT NULL,
-    digest BLOB NOT NULL CHECK (length(digest) = 32),
-    data   BLOB NOT NULL
-)
-"""
 
 
 class MemoryFile:
@@ -54,10 +52,7 @@ class MemoryFile:
 
     def exists(self) -> bool:
         """Whether anything is at the path."""
-        try:
-            return self.path.exists()
-        except OSError as error:  # no permission on the way, or a name that is too long
-            raise NotAMemory(f"{self.path} cannot be reached ({error.strerror}); check the path") from error
+        return exists(self.path)
 
     def create(self, fields: Mapping[str, Any], parts: Mapping[str, bytes] | None = None) -> None:
         """Write a new memory, whole or not at all."""
@@ -71,12 +66,12 @@ class MemoryFile:
             try:
                 for left in leftovers:  # of a writer that was killed here: the lock is ours now
                     left.unlink(missing_ok=True)
-                with self._write_errors(), closing(self._connect(partial, "rwc")) as database:
+                with write_errors(self.path), closing(connect(partial, "rwc")) as database:
                     for pragma in (f"page_size = {PAGE}", "auto_vacuum = FULL"):
                         database.execute(f"PRAGMA {pragma}")
-                    with _transaction(database):
+                    with transaction(database):
                         database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                        database.execute(_SCHEMA)
+                        database.execute(SCHEMA)
                         _write(database, fields, {name: _hex(data) for name, data in parts.items()}, parts)
                 partial.replace(self.path)
                 sync_folder(self.path.parent)
@@ -93,12 +88,12 @@ class MemoryFile:
 
     def header(self) -> Header:
         """The current header, its digest checked."""
-        with self._reading() as database:
+        with reading(self.path) as database:
             return self._header(database)
 
     def snapshot(self, known: Collection[str] = ()) -> tuple[Header, dict[str, bytes]]:
         """The header and its parts, of one moment and checked; parts with a `known` digest are left out."""
-        with self._reading() as database:
+        with reading(self.path) as database:
             header = self._header(database)
             parts = {}
             for name, digest in header.parts.items():
@@ -113,7 +108,10 @@ class MemoryFile:
         parts = {name: digest for name, digest in before.parts.items() if name not in drop}
         parts |= {name: _hex(data) for name, data in new.items()}
         after = _hex(to_bytes(fields, parts))
-        with self._done_all_the_same(lambda: self.header().digest == after), self._committing() as database:
+        with (
+            self._done_all_the_same(lambda: self.header().digest == after),
+            committing(self.path) as database,
+        ):
             if self._header(database).digest != before.digest:
                 raise CannotWrite(f"{self.path} was changed by someone else meanwhile; nothing was written")
             database.executemany("DELETE FROM parts WHERE name = ?", [(name,) for name in drop])
@@ -123,12 +121,12 @@ class MemoryFile:
 
     def stage(self, name: str, data: bytes) -> None:
         """Keep something that a later commit may need, outside the content: a crash does not lose it."""
-        with self._committing() as database:
+        with committing(self.path) as database:
             _put(database, _STAGED + name, data)
 
     def staged(self) -> dict[str, bytes]:
         """What is staged, by name; whatever is damaged is left out."""
-        with self._reading() as database:
+        with reading(self.path) as database:
             rows = database.execute(
                 f"SELECT {_NAME}, {_DIGEST}, {_DATA} FROM parts WHERE substr(name, 1, ?) = ?",
                 (len(_STAGED), _STAGED),
@@ -137,12 +135,12 @@ class MemoryFile:
 
     def drop_staged(self) -> None:
         """Forget what is staged; a commit does so too."""
-        with self._committing() as database:
+        with committing(self.path) as database:
             _drop_staged(database)
 
     def read_classifier(self) -> bytes | None:
         """The global model, or None. It is derived from the memory, so the header does not list it."""
-        with self._reading() as database:
+        with reading(self.path) as database:
             row = database.execute(
                 f"SELECT {_DIGEST}, {_DATA} FROM parts WHERE name = ?", (CLASSIFIER,)
             ).fetchone()
@@ -155,12 +153,15 @@ class MemoryFile:
     def write_classifier(self, data: bytes) -> None:
         """Keep the global model beside the memory; does not disturb a writer that is training."""
         self.check_writable()
-        with self._done_all_the_same(lambda: self.read_classifier() == data), self._committing() as database:
+        with (
+            self._done_all_the_same(lambda: self.read_classifier() == data),
+            committing(self.path) as database,
+        ):
             _put(database, CLASSIFIER, data)
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each part."""
-        with self._reading() as database:
+        with reading(self.path) as database:
             return dict(
                 database.execute(f"SELECT {_NAME}, length({_DATA}) FROM parts ORDER BY name").fetchall()
             )
@@ -176,7 +177,7 @@ class MemoryFile:
         """Everything that is wrong with the file as a file; empty if it is sound."""
         found: list[str] = []
         try:
-            with self._reading() as database:
+            with reading(self.path) as database:
                 for (message,) in database.execute("PRAGMA integrity_check(9)"):
                     if message != "ok":
                         found.append(f"SQLite: {printable(message)}")
@@ -205,7 +206,7 @@ class MemoryFile:
                 found.append(f"part {printable(name)} does not match its own digest")
             if name == COPY and (copy := inflate(data)) and _hex(copy) != header.digest:
                 found.append("the copy of the header is another one")
-        if COPY not in rows and _version(database) > 2:
+        if COPY not in rows and version(database) > 2:
             found.append("the copy of the header is missing")
         for name, expected in header.parts.items():
             if name not in rows:
@@ -219,75 +220,6 @@ class MemoryFile:
             if name not in listed and not name.startswith(_STAGED)
         ]
         return found
-
-    def _connect(self, path: Path, mode: str, wait: float = _WAIT) -> sqlite3.Connection:
-        database = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=wait, isolation_level=None
-        )
-        # EXTRA also syncs the folder when the rollback journal goes: a commit survives a power loss.
-        for pragma in ("synchronous = EXTRA", "trusted_schema = OFF", "cell_size_check = ON"):
-            database.execute(f"PRAGMA {pragma}")
-        return database
-
-    @contextmanager
-    def _committing(self) -> Iterator[sqlite3.Connection]:
-        """A connection inside one write transaction with full sync: all of it happens, or nothing."""
-        with (
-            self._write_errors(),
-            closing(self._connect(self.path, "rw", _LONG_WAIT)) as database,
-            _transaction(database),
-        ):
-            yield database
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection inside one read transaction: everything read belongs to one moment."""
-        if not self.exists():
-            raise NotAMemory(f"{self.path} does not exist; `logcl absorb` or Memory.open creates it")
-        if not self.path.is_file():
-            raise NotAMemory(f"{self.path} is a folder, not a memory file")
-        try:
-            # Not "ro": whoever comes first after a death inside a commit rolls it back, readers too. SQLite
-            # itself goes on read-only where the file may not be written.
-            with closing(self._connect(self.path, "rw")) as database:
-                self._check_kind(database)
-                database.execute("BEGIN")
-                yield database
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            # The latter is Python's: it cannot read a message of SQLite that quotes damaged text.
-            if "locked" in str(error):
-                raise Busy(f"{self.path} is locked by another program; try again") from error
-            if "not a database" in str(error):
-                raise NotAMemory(f"{self.path} is not a LogCL memory; nothing was changed in it") from error
-            if self.path.with_name(self.path.name + "-journal").exists():
-                raise CannotWrite(
-                    f"{self.path} was left in the middle of a commit, which is undone where the file may be "
-                    f"written; here that failed ({printable(error)})"
-                ) from error
-            raise Damaged(
-                f"{self.path}: SQLite cannot read it ({printable(error)}); `logcl verify` says what is intact"
-            ) from error
-
-    def _check_kind(self, database: sqlite3.Connection) -> None:
-        (kind,) = database.execute("PRAGMA application_id").fetchone()
-        version = _version(database)
-        if kind != APPLICATION_ID:
-            raise NotAMemory(f"{self.path} is not a LogCL memory; nothing was changed in it")
-        if version > FORMAT:
-            raise NewerFormat(
-                f"{self.path} has format {version}, this LogCL reads up to format {FORMAT}; upgrade LogCL"
-            )
-        if version < OLDEST:
-            raise NotAMemory(
-                f"{self.path} has format {version}, which no released LogCL wrote; create it again"
-            )
-        # In a stranger's file `parts` may be a view that never ends, or have triggers.
-        schema = database.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type").fetchall()
-        (journal,) = database.execute("PRAGMA journal_mode").fetchone()
-        if [_words(row) for row in schema] != _EXPECTED or journal != "delete":
-            raise Damaged(
-                f"{self.path}: its tables are not those of a memory; `logcl verify` says what is intact"
-            )
 
     def _header(self, database: sqlite3.Connection) -> Header:
         row = database.execute(f"SELECT {_DIGEST}, {_DATA} FROM parts WHERE name = ?", (HEADER,)).fetchone()
@@ -327,31 +259,6 @@ class MemoryFile:
                     return
             raise
 
-    @contextmanager
-    def _write_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.DatabaseError as error:
-            if "locked" in str(error):
-                raise Busy(f"{self.path} is locked by another program and is as it was; try again") from error
-            # A full disk shows as "database or disk is full" or, from a failed write, "disk I/O error".
-            raise CannotWrite(
-                f"{self.path} could not be written ({printable(error)}) and is as it was; free space on the "
-                f"disk or check the permissions, then try again"
-            ) from error
-
-
-@contextmanager
-def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
-
 
 def _hex(data: bytes) -> str:
     return digest_of(data).hex()
@@ -378,19 +285,6 @@ def _write(
 
 def _drop_staged(database: sqlite3.Connection) -> None:
     database.execute("DELETE FROM parts WHERE substr(name, 1, ?) = ?", (len(_STAGED), _STAGED))
-
-
-def _version(database: sqlite3.Connection) -> int:
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    return int(version)
-
-
-def _words(row: tuple[str | None, ...]) -> tuple[str, ...]:
-    """A row of the schema, whatever the white space in it."""
-    return tuple(" ".join((text or "").split()) for text in row)
-
-
-_EXPECTED = [_words(("index", "sqlite_autoindex_parts_1", "")), _words(("table", "parts", _SCHEMA))]
 
 
 def _pages(count: int) -> int:

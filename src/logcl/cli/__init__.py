@@ -18,8 +18,8 @@ import typer
 
 from logcl.cli import bench, data, learning, looking, methods, presets, report, run
 from logcl.cli.console import err
+from logcl.database import FORMAT
 from logcl.errors import CannotWrite, LogCLError, PassedOver
-from logcl.storage import FORMAT
 from logcl.words import printable
 
 app = typer.Typer(
