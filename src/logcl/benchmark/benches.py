@@ -40,7 +40,7 @@ _SMALL: dict[str, Thinning] = {
     "mnist": Thinning(per_class=300),
     "omniglot": Thinning(per_class=60),
     "omniglot-100": Thinning(one_class_in=3),
-    "cifar100": Thinning(per_class=20),
+    "cifar100": Thinning(per_class=20, test_per_class=20),
 }
 _SMOKE: dict[str, Thinning] = {
     "mnist": Thinning(per_class=20, test_per_class=5),
@@ -114,6 +114,9 @@ def _table2(scale: Scale, seed: int) -> Iterator[Cell]:
             share = {"online": "400", "offline": "100"}[setting]
             fewer = {"classifier.epochs": 5} if setting == "offline" and scale == "small" else {}
             cell = cell.model_copy(update={"budget": share, "changes": fewer})
+            if method == "hypercl" and scale == "small":
+                brief = {"generator.epochs": 5, "generator.min_steps": 100}
+                cell = cell.model_copy(update={"options": brief})
         yield cell
 
 
@@ -146,7 +149,7 @@ def _bytes(scale: Scale, seed: int) -> Iterator[Cell]:
         changes: Changes = {}
         thin: Thinning | None = None
         if scale == "small":
-            thin = Thinning(per_class=200) if stream == "mnist" else Thinning(per_class=20)
+            thin = Thinning(per_class=200) if stream == "mnist" else _SMALL[stream]
             changes = {"generator.min_steps": 400} if stream == "mnist" else {"classifier.width": 16}
             samples = 2000
         elif scale == "smoke":
