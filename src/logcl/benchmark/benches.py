@@ -115,7 +115,7 @@ def _table2(scale: Scale, seed: int) -> Iterator[Cell]:
             fewer = {"classifier.epochs": 5} if setting == "offline" and scale == "small" else {}
             cell = cell.model_copy(update={"budget": share, "changes": fewer})
             if method == "hypercl" and scale == "small":
-                brief = {"generator.epochs": 5, "generator.min_steps": 100}
+                brief = {"generator.epochs": 5, "generator.min_steps": 50, "held": 4}
                 cell = cell.model_copy(update={"options": brief})
         yield cell
 
