@@ -99,7 +99,7 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-class Sampled:
+class Sampled(Silent):
     """Progress that a profiler takes as its clock: it looks at three optimiser steps of every twenty."""
 
     def __init__(self) -> None:

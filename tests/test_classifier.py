@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from logcl import Classifier, Memory
 from logcl.database import PAGE
-from logcl.errors import BadInput, Damaged, NotTrained
-from logcl.settings import ClassifierSettings
+from logcl.errors import BadInput, BadSettings, Damaged, NotTrained
+from logcl.samples import Share
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_it_learns_from_replay_and_is_kept(memory, digits):
 
 
 def test_it_knows_when_the_memory_has_moved_on(memory, digits, quick):
-    trained = Classifier.train(memory, ClassifierSettings(epochs=1))
+    trained = Classifier.train(memory, recipe={"epochs": 1})
     assert trained.is_current(memory)
     memory.absorb(digits[0][:1], [17])
     assert not trained.is_current(memory)
@@ -50,7 +52,7 @@ def test_it_knows_when_the_memory_has_moved_on(memory, digits, quick):
 
 def test_the_same_seed_gives_the_same_predictions(memory, digits):
     runs = [
-        Classifier.train(memory, ClassifierSettings(epochs=1), seed=s).predict_proba(digits[0][:50])
+        Classifier.train(memory, recipe={"epochs": 1}, seed=s).predict_proba(digits[0][:50])
         for s in (1, 1, 2)
     ]
     assert np.array_equal(runs[0], runs[1])
@@ -59,9 +61,9 @@ def test_the_same_seed_gives_the_same_predictions(memory, digits):
 
 def test_decoding_on_the_fly_gives_the_same_classifier(memory, digits, monkeypatch):
     """A memory too large to be decoded at once is decoded batch by batch."""
-    cached = Classifier.train(memory, ClassifierSettings(epochs=2))
+    cached = Classifier.train(memory, recipe={"epochs": 2})
     monkeypatch.setattr("logcl.classifier._CACHE", 0)
-    on_the_fly = Classifier.train(memory, ClassifierSettings(epochs=2))
+    on_the_fly = Classifier.train(memory, recipe={"epochs": 2})
     agree = (cached.predict(digits[0]) == on_the_fly.predict(digits[0])).mean()
     assert agree > 0.98  # a pixel may round the other way in another batch
 
@@ -81,9 +83,67 @@ def test_nothing_to_train_or_load(tmp_path, quick):
 
 
 def test_bad_images_and_damage_are_refused(memory, digits):
-    trained = Classifier.train(memory, ClassifierSettings(epochs=1))
+    trained = Classifier.train(memory, recipe={"epochs": 1})
     with pytest.raises(BadInput, match="shape"):
         trained.predict(digits[0][:, :, :5])
     memory.file.write_classifier(b"\x00" * 100)
     with pytest.raises(Damaged, match="the global model"):
         Classifier.load(memory)
+
+
+def own_network(classes: int = 10) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Linear(48, classes)
+        )
+
+
+def test_any_network_is_trained_in_place_and_found_again(memory, digits):
+    network = own_network()
+    before = network[1].weight.detach().clone()
+    trained = Classifier.train(memory, network=network, recipe={"epochs": 20, "learning_rate": 1e-2})
+    assert trained.network is network
+    assert not network.training
+    assert not torch.equal(before, network[1].weight)
+    assert (trained.predict(digits[0][:200]) == digits[1][:200]).mean() > 0.8
+
+    again = Classifier.load(Memory.open(memory.path), network=own_network())
+    assert np.array_equal(again.predict_proba(digits[0]), trained.predict_proba(digits[0]))
+    assert again.classes == trained.classes
+
+
+def test_a_network_of_ones_own_needs_one_of_its_kind_to_load(memory, logcl, tmp_path, digits):
+    Classifier.train(memory, own_network(), {"epochs": 1})
+    with pytest.raises(NotTrained, match=r"a network of your own, a Sequential; give one to"):
+        Classifier.load(memory)
+    with pytest.raises(BadInput, match="does not fit the network given, a Sequential"):
+        Classifier.load(memory, own_network(classes=9))
+    assert logcl("verify", memory.path).code == 0
+    assert "up to date" in logcl("inspect", memory.path).out
+    np.savez(tmp_path / "photos.npz", x=digits[0][:2])
+    ran = logcl("predict", memory.path, tmp_path / "photos.npz")
+    assert ran.code == 8
+    assert "logcl train" in ran.err
+    assert logcl("train", memory.path, "--set", "classifier.epochs=1").code == 0
+    with pytest.raises(BadInput, match="LogCL's own"):
+        Classifier.load(memory, own_network())
+
+
+def test_a_network_that_cannot_classify_is_refused_before_it_is_trained(memory):
+    with pytest.raises(BadInput, match=r"the network Sequential gives \(2, 7\) for 2 images; .* \(2, 10\)"):
+        Classifier.train(memory, own_network(classes=7))
+    with pytest.raises(BadInput, match="no weights to train"):
+        Classifier.train(memory, nn.Flatten())
+    with pytest.raises(BadSettings, match="no setting 'epoch' of a classifier"):
+        Classifier.train(memory, recipe={"epoch": 3})
+
+
+def test_one_share_after_the_other_is_a_share_of_each_sample(memory):
+    """What several processes train on is together what one would train on."""
+    now = memory.snapshot()
+    x, y = now.everything()
+    parts = [now.everything(share=Share(rank, 3)) for rank in range(3)]
+    for rank, (images, classes) in enumerate(parts):
+        assert torch.equal(images, x[rank::3])
+        assert np.array_equal(classes, y[rank::3])

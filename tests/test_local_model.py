@@ -12,6 +12,7 @@ from logcl.allocation import Slot
 from logcl.errors import Damaged
 from logcl.local_model import Description, LocalModel, fit_steps, size_ratio
 from logcl.presets import preset
+from logcl.progress import Silent
 from logcl.samples import Run, Samples, raw
 from logcl.settings import Settings, override
 
@@ -148,7 +149,7 @@ def test_size_by_level():
 
 
 def test_steps_are_known_beforehand(digits):
-    class Counter:
+    class Counter(Silent):
         steps = 0
 
         def track(self, description, total):

@@ -14,7 +14,7 @@ from logcl.settings import Recipe
 from logcl.training import Diverged, Work, _Schedule, fit, generator_for, seeded, steps_a_pass, total_steps
 
 
-class Recorder:
+class Recorder(Silent):
     """A progress that remembers what it was told."""
 
     def __init__(self):

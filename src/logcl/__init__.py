@@ -15,11 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from logcl.classifier import Classifier
+    from logcl.estimator import LogCLClassifier
     from logcl.memory import Memory
 
-__all__ = ["Classifier", "Memory"]
+__all__ = ["Classifier", "LogCLClassifier", "Memory"]
 
-_HOMES = {"Classifier": "logcl.classifier", "Memory": "logcl.memory"}
+_HOMES = {
+    "Classifier": "logcl.classifier",
+    "LogCLClassifier": "logcl.estimator",
+    "Memory": "logcl.memory",
+}
 
 
 def __getattr__(name: str) -> Any:

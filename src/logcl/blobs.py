@@ -100,7 +100,7 @@ def restore(
     build: Callable[[Spec], nn.Module], spec: Spec, tensors: Mapping[str, Tensor], prefix: str, name: str
 ) -> nn.Module:
     """The network that `build(spec)` describes, with the weights found behind `prefix`."""
-    mine = {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
+    mine = _behind(prefix, tensors)
     try:
         with torch.device("meta"):
             network = build(spec)
@@ -110,6 +110,21 @@ def restore(
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise _damaged(name, error) from error
     return network.eval().requires_grad_(False).to(choose_device())
+
+
+def fill(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str, name: str) -> None:
+    """Give a network the weights found behind `prefix`, as they are; it must be the one they came from."""
+    try:
+        network.load_state_dict(_behind(prefix, tensors), strict=True)
+    except RuntimeError as error:
+        reason = printable(" ".join(str(error).split())[:200])
+        raise BadInput(
+            f"{name} does not fit the network given, a {type(network).__name__} ({reason})"
+        ) from error
+
+
+def _behind(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
 
 
 def _restored(key: str, mine: Mapping[str, Tensor], counter: bool) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,16 @@ from torch import Tensor, nn
 from logcl import blobs, networks
 from logcl.augmentation import augment
 from logcl.encoding import to_unit
-from logcl.errors import Damaged, NotTrained
+from logcl.engines import Engine, Job, Local
+from logcl.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.inputs import Label, Labels, as_pixels
 from logcl.memory import Memory
-from logcl.progress import Progress, Silent
-from logcl.samples import rows_at_once
-from logcl.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, parse_as
+from logcl.progress import Callback, Heard, Progress
+from logcl.samples import Share, rows_at_once
+from logcl.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, changed, parse_as
+from logcl.snapshot import Snapshot
 from logcl.training import Work, choose_device, fit, generator_for, seeded
+from logcl.words import printable
 
 Fetch = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Rows of a batch to uint8 images and class numbers."""
@@ -29,10 +32,19 @@ _CACHE = 2**32  # bytes of decoded memory that are kept while training; a larger
 _GLOBAL = 0x91  # sets the global model's randomness apart from the levels', which have keys of their own
 
 
+class OwnNetwork(Frozen):
+    """A network that the user brought along: only its weights are kept."""
+
+    kind: str = Field(max_length=200)
+    """The name of its class, for messages."""
+    image_shape: ImageShape
+    classes: int = Field(ge=1, lt=2**31)
+
+
 class Description(Frozen):
     """What the stored global model says of itself."""
 
-    network: networks.ClassifierSpec
+    network: networks.ClassifierSpec | OwnNetwork
     classes: Labels
     """Labels by output number."""
     samples: int = Field(ge=0, lt=MOST_SAMPLES)
@@ -51,66 +63,76 @@ class Classifier:
     @staticmethod
     def train(
         memory: Memory,
-        settings: ClassifierSettings | None = None,
+        network: nn.Module | None = None,
+        recipe: ClassifierSettings | Mapping[str, Any] | None = None,
         *,
         seed: int | None = None,
+        engine: Engine | None = None,
+        callbacks: Sequence[Callback] = (),
         progress: Progress | None = None,
     ) -> Classifier:
         """Train on replay of everything the memory holds, and keep the result in its file.
 
         The paper's section 4.3: sample indices are drawn evenly (each pass is a permutation of 1..n), decoded
         and labelled by their local models, and white noise hides which decoder an image came from.
+
+        network: any module that gives scores (n, classes) for float images (n, C, H, W) in [0, 1], classes
+        as in `memory.classes`. It is trained from the weights it has, in place. By default the one that the
+        memory's settings name, from random weights.
+        recipe: how it is trained: settings, or some of them by name, e.g. {"epochs": 3}, the others being
+        the memory's.
+        engine: who trains it, this process by default; see `logcl.engines`.
+        callbacks: called with a `Moment` now and then; see `logcl.callbacks`.
         """
         memory.file.check_writable()  # before the work, not after it
         now = memory.snapshot()
         if not now.n:
             raise NotTrained(f"{memory.path} holds no samples yet; absorb some first")
-        settings = settings or now.settings.classifier
-        generator = generator_for(now.settings.seed if seed is None else seed, _GLOBAL)
-        work = Work(generator, progress or Silent(), "global model")
-        spec = parse_as(
-            networks.ClassifierSpec,
-            {
-                "network": settings.network,
-                "width": settings.width,
-                "image_shape": now.settings.image_shape,
-                "classes": len(now.classes),
-            },
-        )
-        if now.n * int(np.prod(spec.image_shape)) <= _CACHE:
-            images, classes = now.everything(progress)
-            labels = torch.from_numpy(classes)
-
-            def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
-                return images[rows], labels[rows]
-
+        settings = now.settings.classifier
+        if recipe is not None:
+            settings = recipe if isinstance(recipe, ClassifierSettings) else _changed(settings, recipe)
+        seed = now.settings.seed if seed is None else seed
+        work = Work(generator_for(seed, _GLOBAL), Heard(progress, callbacks), "global model")
+        about: networks.ClassifierSpec | OwnNetwork
+        if network is None:
+            about = _spec(now, settings)
+            network = new_network(about, work)
         else:
-
-            def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
-                x, y = now.fetch(rows.numpy() + 1)
-                return x, torch.from_numpy(y)
-
-        network = train_network(spec, fetch, now.n, settings, work)
-        about = Description(network=spec, classes=now.classes, samples=now.n, memory=now.digest)
-        memory.file.write_classifier(blobs.pack(about, blobs.weights(network, "network")))
-        return Classifier(about, network)
+            about = _described(network, now)
+        # A generator cannot be sent to another process, what it would draw next can.
+        job = Job("the global model", _learn, (now, network, settings, seed, work.generator.get_state()))
+        trained = (engine or Local()).together(job, work.progress)
+        network.load_state_dict(trained)
+        network.eval()
+        description = Description(network=about, classes=now.classes, samples=now.n, memory=now.digest)
+        memory.file.write_classifier(blobs.pack(description, blobs.weights(network, "network")))
+        return Classifier(description, network)
 
     @staticmethod
-    def load(memory: Memory) -> Classifier:
-        """The global model kept in the memory's file, as it was last trained."""
-        blob = memory.file.read_classifier()
-        if blob is None:
-            raise NotTrained(
-                f"{memory.path} has no trained classifier; run `logcl train {memory.path}` first"
-            )
+    def load(memory: Memory, network: nn.Module | None = None) -> Classifier:
+        """The global model kept in the memory's file, as it was last trained.
+
+        If that was a network of your own, give one of the same kind as `network` for the weights.
+        """
         name = f"{memory.path}: the global model"
-        about, tensors = blobs.unpack(blob, Description, name)
-        if about.network.classes != len(about.classes):
-            raise Damaged(f"{name} does not fit its classes; train it again with `logcl train`")
-        # Convolutions take images of any size: their weights do not show that a size is absurd.
-        if about.network.image_shape != memory.settings.image_shape:
-            raise Damaged(f"{name} takes images of another shape; train it again with `logcl train`")
-        return Classifier(about, blobs.restore(networks.classifier, about.network, tensors, "network", name))
+        about, tensors = _read(memory, name)
+        spec = about.network
+        if isinstance(spec, OwnNetwork):
+            if network is None:
+                raise NotTrained(
+                    f"{name} is a network of your own, a {printable(spec.kind)}; give one to "
+                    f"Classifier.load(memory, network=...), or train one with `logcl train {memory.path}`"
+                )
+            blobs.fill(network, tensors, "network", name)
+            return Classifier(about, network.to(choose_device()).eval())
+        if network is not None:
+            raise BadInput(f"{name} is a {spec.network} of LogCL's own; load it without network=")
+        return Classifier(about, blobs.restore(networks.classifier, spec, tensors, "network", name))
+
+    @staticmethod
+    def describe(memory: Memory) -> Description:
+        """What the global model kept in the memory's file says of itself."""
+        return _read(memory, f"{memory.path}: the global model")[0]
 
     @property
     def classes(self) -> tuple[Label, ...]:
@@ -137,6 +159,99 @@ class Classifier:
         if not len(pixels):
             return np.empty((0, len(self.classes)), dtype=np.float32)
         return predict_proba(self.network, pixels)
+
+
+def _read(memory: Memory, name: str) -> tuple[Description, dict[str, Tensor]]:
+    """Description and weights of the model in the memory's file, checked against each other."""
+    blob = memory.file.read_classifier()
+    if blob is None:
+        raise NotTrained(f"{memory.path} has no trained classifier; run `logcl train {memory.path}` first")
+    about, tensors = blobs.unpack(blob, Description, name)
+    if about.network.classes != len(about.classes):
+        raise Damaged(f"{name} does not fit its classes; train it again with `logcl train`")
+    # Convolutions take images of any size: their weights do not show that a size is absurd.
+    if about.network.image_shape != memory.settings.image_shape:
+        raise Damaged(f"{name} takes images of another shape; train it again with `logcl train`")
+    return about, tensors
+
+
+def _spec(now: Snapshot, settings: ClassifierSettings) -> networks.ClassifierSpec:
+    """The network that the settings name, for the classes of a memory."""
+    named = {"network": settings.network, "width": settings.width}
+    shape = {"image_shape": now.settings.image_shape, "classes": len(now.classes)}
+    return parse_as(networks.ClassifierSpec, {**named, **shape})
+
+
+def _changed(settings: ClassifierSettings, changes: Mapping[str, Any]) -> ClassifierSettings:
+    data, wrong = changed(settings, changes)
+    if wrong is not None:
+        known = ", ".join(ClassifierSettings.model_fields)
+        raise BadSettings(f"there is no setting {wrong!r} of a classifier; the settings are: {known}")
+    return parse_as(ClassifierSettings, data)
+
+
+def _described(network: nn.Module, now: Snapshot) -> OwnNetwork:
+    """A network of the user's, moved to where it is trained; refused if it cannot classify these images."""
+    network.to(choose_device())
+    kind = type(network).__name__
+    if not any(weight.requires_grad for weight in network.parameters()):
+        raise BadInput(f"the network {kind} has no weights to train")
+    x, _ = now.fetch(np.arange(1, min(now.n, 2) + 1))
+    network.eval()
+    with torch.no_grad():
+        scores = network(to_unit(x.to(choose_device())))
+    wanted = (len(x), len(now.classes))
+    if not isinstance(scores, Tensor) or tuple(scores.shape) != wanted:
+        found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise BadInput(
+            f"the network {kind} gives {found} for {len(x)} images; it must give scores {wanted}, one for "
+            f"each class of the memory"
+        )
+    return OwnNetwork(kind=kind[:200], image_shape=now.settings.image_shape, classes=len(now.classes))
+
+
+def _learn(
+    now: Snapshot,
+    network: nn.Module,
+    settings: ClassifierSettings,
+    seed: int,
+    state: Tensor,
+    share: Share,
+    progress: Progress,
+) -> dict[str, Tensor]:
+    """Train a network on one process's share of the samples, beside others if there are any.
+
+    Each decodes its own samples and no others; gradients are averaged after every batch, whose parts are
+    as large together as that of one process would be. Returns the weights.
+    """
+    generator = torch.Generator()
+    generator.set_state(state)
+    if share.rank:
+        generator = generator_for(seed, _GLOBAL, share.rank)
+    network.to(choose_device())
+    trained = nn.parallel.DistributedDataParallel(network) if share.of > 1 else network
+    mine = np.array(share.indices(now.n))
+    # All make as many steps, or one would wait for ever: who has a sample less sees one of its own twice.
+    count = -(-now.n // share.of)
+    mine = np.resize(mine if len(mine) else np.ones(1, np.int64), count)
+    settings = settings.model_copy(update={"batch_size": max(round(settings.batch_size / share.of), 1)})
+    if count * int(np.prod(now.settings.image_shape)) <= _CACHE:
+        images, classes = now.everything(progress, share)
+        labels = torch.from_numpy(classes)
+
+        def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
+            rows = rows % len(labels)
+            return images[rows], labels[rows]
+
+    else:
+
+        def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
+            x, y = now.fetch(mine[rows.numpy()])
+            return x, torch.from_numpy(y)
+
+    work = Work(generator, progress, "global model")
+    fit(trained, lambda rows: batch_loss(trained, *fetch(rows), settings), count, settings, work)
+    return {name: value.cpu() for name, value in network.state_dict().items()}
 
 
 def train_network(

@@ -65,5 +65,11 @@ class NotTrained(LogCLError):
     exit_code = 8
 
 
+class EngineFailed(LogCLError):
+    """The cluster that work was sent to cannot be reached, or lost it again and again."""
+
+    exit_code = 9
+
+
 class PassedOver(UserWarning):
     """Files that look as if they were meant, but are not read."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, overload
 
 import numpy as np
 import torch
@@ -21,20 +21,25 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 from torch import Tensor
 
-from logcl import allocation, buffer, samples, staging
+from logcl import allocation, buffer, fitting, samples, staging
+from logcl.engines import Engine, Local
 from logcl.errors import BadInput, BadSettings, Busy, Damaged, LogCLError, NotAMemory, NotTrained
 from logcl.header import Header
 from logcl.inputs import Label, Labels, as_labels, as_pixels, number_classes
-from logcl.local_model import LocalModel, fit_steps
+from logcl.local_model import LocalModel
 from logcl.presets import preset as preset_settings
-from logcl.progress import Counted, Progress, Silent
-from logcl.settings import Frozen, ImageShape, Settings, override
-from logcl.snapshot import ReplayDataset, Snapshot, inconsistency
+from logcl.progress import Callback, Counted, Heard, Moment, Progress
+from logcl.samples import Share
+from logcl.settings import Frozen, ImageShape, Settings, override, parse_as
+from logcl.snapshot import ReplayDataset, ReplayStream, Snapshot, inconsistency
 from logcl.storage import MemoryFile
 from logcl.words import printable
 
 _WORTH_STAGING = 0.5
 """Seconds of training that are kept until the commit; a sync takes some hundredths of one."""
+
+
+Note = Annotated[str, Field(max_length=2**22)]
 
 
 class Fields(Frozen):
@@ -43,6 +48,14 @@ class Fields(Frozen):
     n: int = Field(ge=0, lt=2**62)
     classes: Labels
     settings: Settings
+    notes: Annotated[dict[Annotated[str, Field(max_length=100)], Note], Field(max_length=100)] = Field(
+        default_factory=dict
+    )
+    """Texts that whoever made the memory keeps in it; LogCL itself reads none of them."""
+
+    def as_data(self) -> dict[str, Any]:
+        """For the header: without notes if there are none, as headers were before there could be any."""
+        return self.model_dump(mode="json", exclude=None if self.notes else {"notes"})
 
     @staticmethod
     def of(header: Header, path: Path) -> Fields:
@@ -107,10 +120,13 @@ class Memory:
         return Memory.create(path, override(chosen, changes))
 
     @staticmethod
-    def create(path: str | os.PathLike[str], settings: Settings) -> Memory:
-        """A new, empty memory at a path where nothing is yet."""
+    def create(
+        path: str | os.PathLike[str], settings: Settings, notes: Mapping[str, str] | None = None
+    ) -> Memory:
+        """A new, empty memory at a path where nothing is yet; `notes` are kept in it as they are."""
         memory = Memory(path)
-        memory.file.create(Fields(n=0, classes=(), settings=settings).model_dump(mode="json"))
+        fields = parse_as(Fields, {"n": 0, "classes": (), "settings": settings, "notes": dict(notes or {})})
+        memory.file.create(fields.as_data())
         return memory
 
     @property
@@ -134,6 +150,11 @@ class Memory:
         return Fields.of(self.file.header(), self.path).classes
 
     @property
+    def notes(self) -> Mapping[str, str]:
+        """What was noted in the file when it was made."""
+        return self._notes(self.file.header())
+
+    @property
     def digest(self) -> str:
         """Stands for the whole content (settings, levels, buffer, classes): equal digests, equal memories."""
         return self.file.header().digest
@@ -147,15 +168,27 @@ class Memory:
         fields = Fields.of(self.file.header(), self.path)
         return allocation.plan(fields.n, fields.n + incoming, fields.settings.unit)
 
-    def absorb(self, images: Any, labels: Any, *, progress: Progress | None = None) -> Absorbed:
+    def absorb(
+        self,
+        images: Any,
+        labels: Any,
+        *,
+        engine: Engine | None = None,
+        callbacks: Sequence[Callback] = (),
+        progress: Progress | None = None,
+    ) -> Absorbed:
         """Add one task of labelled samples; afterwards the raw data is no longer needed.
 
         images: (n, C, H, W), or (n, H, W) for one channel; uint8, or floats in [0, 1].
         labels: n integers or n strings.
+        engine: who trains the levels, this process by default; see `logcl.engines`.
+        callbacks: called with a `Moment` now and then; see `logcl.callbacks`.
 
         What the memory holds changes once, at the end. Until then, and after any error or kill, it is as
         before; the same task, absorbed again, goes on with the levels that had been trained.
         """
+        began = time.monotonic()
+        progress = Heard(progress, callbacks)
         with self.file.writing():
             header, now = self._load()
             x = as_pixels(images, now.settings.image_shape)
@@ -171,43 +204,40 @@ class Memory:
             first = n - len(pool) + 1
 
             parts = {slot: pool.part(slot.start - first, slot.stop - first + 1) for slot in plan.train}
-            steps = {
-                slot: fit_steps(
-                    len(part), len(np.unique(part.y)), now.settings.generator,
-                    warm=bool(now.levels) or slot != plan.train[0],
-                )
-                for slot, part in parts.items()
-            }  # fmt: skip
             task = staging.task_digest(header.digest, x, y, classes)
             fitted = self._staged(task, plan.train)
             resumed = tuple(fitted)
-            progress = progress or Silent()
+            steps = fitting.expected_steps(parts, now)
             with progress.track(f"absorbing {len(x):,} samples", max(sum(steps.values()), 1)) as count:
-                for slot, part in parts.items():
-                    if slot in resumed:
-                        count(steps[slot])
-                        continue
-                    top = (plan.keep + plan.train)[0]
-                    # Every fit may begin where the largest model is: the new one, once that is trained.
-                    start = fitted[top].model if top in fitted else next(iter(now.levels), None)
-                    bars = Counted(progress, count)
-                    began = time.monotonic()
-                    fit = LocalModel.fit(slot, part, now.settings, top.level, bars, start)
-                    fitted[slot] = staging.Staged(task, *fit)
-                    worth_it = time.monotonic() - began >= _WORTH_STAGING
-                    if worth_it and slot != plan.train[-1]:  # the last is committed in a moment
-                        self._stage(fitted[slot])
+                count(sum(steps[slot] for slot in resumed))
+                for jobs in fitting.waves(parts, plan, now, fitted):
+                    for job, fit in (engine or Local()).run(jobs, Counted(progress, count)):
+                        done = staging.Staged(task, LocalModel.from_bytes(fit.blob, job.name), fit.order)
+                        fitted[done.slot] = done
+                        last = len(fitted) == len(parts)  # it is committed in a moment
+                        if fit.seconds >= _WORTH_STAGING and not last:
+                            self._stage(done)
 
             # A completed unit takes all that waited in the buffer; otherwise the buffer grows by a chunk.
             begin = plan.buffer.start if plan.train else buffer.chunk_start(now.chunks, now.n + 1, n + 1)
-            new = {f"level-{slot.level}": fit.model.to_bytes() for slot, fit in fitted.items()}
+            new = {f"level-{slot.level}": fitted[slot].model.to_bytes() for slot in plan.train}
             if begin <= n:
                 new[f"buffer-{begin}"] = buffer.to_bytes(begin, pool.part(begin - first, len(pool)))
             gone = [f"level-{slot.level}" for slot in plan.retire]
             gone += [f"buffer-{start}" for start in now.chunks if plan.train or start >= begin]
-            fields = Fields(n=n, classes=classes, settings=now.settings)
-            self.file.commit(header, fields.model_dump(mode="json"), new, gone)
-            return Absorbed(plan, {slot: fit.order for slot, fit in fitted.items()}, resumed)
+            fields = Fields(n=n, classes=classes, settings=now.settings, notes=self._notes(header))
+            self.file.commit(header, fields.as_data(), new, gone)
+            progress.tell(
+                Moment(
+                    "memory", n, n,
+                    {
+                        "absorbed": len(x), "bytes": self.nbytes(), "levels": len(plan.keep + plan.train),
+                        "samples_trained": sum(slot.samples for slot in plan.train),
+                        "seconds": time.monotonic() - began,
+                    },
+                )
+            )  # fmt: skip
+            return Absorbed(plan, {slot: fitted[slot].order for slot in plan.train}, resumed)
 
     def replay(self, batch_size: int = 128, *, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples drawn evenly from all that were ever absorbed, i ~ U{1..n}.
@@ -220,8 +250,33 @@ class Memory:
             raise BadInput(f"batch_size is {batch_size}; it must be at least 1")
         return self._filled().batches(batch_size, torch.Generator().manual_seed(seed))
 
-    def dataset(self) -> ReplayDataset:
-        """The memory at this moment as a map-style data set of n samples, for a `DataLoader`."""
+    @overload
+    def dataset(self) -> ReplayDataset: ...
+
+    @overload
+    def dataset(
+        self, *, iterable: Literal[True], batch_size: int | None = None, share: tuple[int, int] = (0, 1)
+    ) -> ReplayStream: ...
+
+    def dataset(
+        self, *, iterable: bool = False, batch_size: int | None = None, share: tuple[int, int] = (0, 1)
+    ) -> ReplayDataset | ReplayStream:
+        """The memory at this moment as a data set for a `DataLoader`: map-style, or iterable.
+
+        Map-style it has n samples by position, for any sampler. Iterable, each pass gives every sample once
+        in random order, each worker decoding a share of its own: single samples, or whole batches if
+        `batch_size` is given here and None to the loader. `share=(rank, of)` is the part of one process of
+        several. Images are floats in [0, 1], labels as in `replay`.
+        """
+        rank, of = share
+        if not 0 <= rank < of:
+            raise BadInput(f"share is {share}; give (rank, of) with 0 <= rank < of")
+        if batch_size is not None and batch_size < 1:
+            raise BadInput(f"batch_size is {batch_size}; it must be at least 1")
+        if iterable:
+            return ReplayStream(self._filled(), batch_size, Share(rank, of))
+        if batch_size is not None or of > 1:
+            raise BadInput("batch_size and share are for dataset(iterable=True); a loader batches this one")
         return ReplayDataset(self._filled())
 
     def snapshot(self) -> Snapshot:
@@ -249,6 +304,9 @@ class Memory:
         except LogCLError as error:
             problems.append(str(error))
         return problems
+
+    def _notes(self, header: Header) -> dict[str, str]:
+        return Fields.of(header, self.path).notes
 
     def _staged(self, task: str, slots: Sequence[allocation.Slot]) -> dict[allocation.Slot, staging.Staged]:
         """What was fitted of this very task before it was interrupted; work for any other task goes."""

@@ -43,7 +43,7 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
     tiny = values <= 256
     # Noise hides which decoder an image came from, and so does moving it about: see docs/paper.md.
     classifier = ClassifierSettings(
-        epochs=10, min_steps=120, learning_rate=5e-3, width=16,
+        epochs=10, min_steps=120 if tiny else 800, learning_rate=5e-3, width=16,
         noise=0.15 if tiny else 0.3, shift=0 if tiny else 2,
     )  # fmt: skip
     if channels > 1:

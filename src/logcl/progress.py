@@ -1,12 +1,14 @@
 """Progress with an estimate of the time left: bars on a terminal, silence anywhere else.
 
-Long jobs take a `Progress` and call `track`; what is shown is decided once, by whoever starts the job.
+Long jobs take a `Progress`, `track` how far they are and `tell` what they find on the way; what is shown or
+logged is decided once, by whoever starts the job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
 
@@ -25,14 +27,41 @@ Advance = Callable[..., None]
 """`advance(steps=1, note="")`: so many steps are done; `note` is shown behind the bar."""
 
 
+@dataclass(frozen=True)
+class Moment:
+    """How a piece of work stands: what a callback is given."""
+
+    what: str
+    """Which work, e.g. "global model"."""
+    step: int
+    steps: int
+    """How many steps it has in all."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """What was found, by name, e.g. loss and learning_rate."""
+
+
+Callback = Callable[[Moment], None]
+
+
 class Progress(Protocol):
     """What a long job needs to say how far it is."""
 
     def track(self, description: str, total: int) -> AbstractContextManager[Advance]:
         """Show one bar of `total` steps while the context is open."""
 
+    def tell(self, moment: Moment) -> None:
+        """Something worth logging was found."""
 
-class Silent:
+
+class Untold:
+    """Forgets what it is told: all that shows progress and logs nothing."""
+
+    def tell(self, moment: Moment) -> None:
+        """Nobody listens."""
+        del moment
+
+
+class Silent(Untold):
     """Shows nothing: the default of the library."""
 
     @contextmanager
@@ -64,6 +93,28 @@ class Counted:
 
             yield advance
 
+    def tell(self, moment: Moment) -> None:
+        """To whoever the inner progress tells."""
+        self._inner.tell(moment)
+
+
+class Heard:
+    """Shows what the inner progress shows, and tells callbacks as well."""
+
+    def __init__(self, inner: Progress | None, callbacks: Sequence[Callback]) -> None:
+        self._inner = inner or Silent()
+        self._callbacks = tuple(callbacks)
+
+    def track(self, description: str, total: int) -> AbstractContextManager[Advance]:
+        """As the inner progress."""
+        return self._inner.track(description, total)
+
+    def tell(self, moment: Moment) -> None:
+        """Call all of them, in order."""
+        self._inner.tell(moment)
+        for callback in self._callbacks:
+            callback(moment)
+
 
 class _BelowSomething(RichProgress):
     """Bars below whatever else is to be seen while they move."""
@@ -76,7 +127,7 @@ class _BelowSomething(RichProgress):
         yield from super().get_renderables()
 
 
-class Bars:
+class Bars(Untold):
     """Progress bars on stderr that vanish when the job is done; nothing when stderr is no terminal.
 
     `above` is asked again and again for what to show above them.

@@ -60,7 +60,7 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Sal
         waiting = samples.concatenate([chunk for _, chunk in chunks])
         parts[f"buffer-{held + 1}"] = buffer.to_bytes(held + 1, waiting)
         held += len(waiting)
-    new.file.create(fields.model_copy(update={"n": held}).model_dump(mode="json"), parts)
+    new.file.create(fields.model_copy(update={"n": held}).as_data(), parts)
     if remains.classifier is not None:
         new.file.write_classifier(remains.classifier)
     if problems := new.verify():

@@ -55,6 +55,28 @@ class Samples:
         return Samples(self.x[start:stop], self.y[start:stop], tuple(runs))
 
 
+@dataclass(frozen=True)
+class Share:
+    """Which of n samples one process has, of `of` that share them: every so-manieth, so that none has two
+    sorts of samples more than another.
+    """
+
+    rank: int = 0
+    of: int = 1
+
+    def indices(self, n: int) -> range:
+        """Sample indices, from 1 on."""
+        return range(self.rank + 1, n + 1, self.of)
+
+    def split(self, rank: int, of: int) -> Share:
+        """The part of this share that one of several helpers has."""
+        return Share(self.rank + self.of * rank, self.of * of)
+
+
+ALL = Share()
+"""The share of a process that has no other beside it."""
+
+
 def raw(x: NDArray[np.uint8], y: NDArray[np.int64]) -> Samples:
     """Samples that have never been encoded."""
     return Samples(x, y, (Run(len(y)),) if len(y) else ())

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from logcl.allocation import layout
 from logcl.encoding import to_unit
 from logcl.inputs import Label, distinct
 from logcl.local_model import LocalModel
 from logcl.progress import Progress, Silent
-from logcl.samples import Run, Samples, rows_at_once
+from logcl.samples import ALL, Run, Samples, Share, rows_at_once
 from logcl.settings import Settings
 
 
@@ -74,20 +74,28 @@ class Snapshot:
         x[mine], y[mine] = torch.from_numpy(self.buffer.x[rows]), self.buffer.y[rows]
         return x, y
 
-    def pieces(self, progress: Progress | None = None) -> Iterator[tuple[int, Tensor, NDArray[np.int64]]]:
-        """All n samples in sample order, a few thousand at a time: 0-based start, images, class numbers."""
-        with (progress or Silent()).track("replaying", max(self.n, 1)) as advance:
+    def pieces(
+        self, progress: Progress | None = None, share: Share = ALL
+    ) -> Iterator[tuple[int, Tensor, NDArray[np.int64]]]:
+        """All samples of a share in sample order, a few thousand at a time: 0-based start, images, class
+        numbers.
+        """
+        mine = share.indices(self.n)
+        with (progress or Silent()).track("replaying", max(len(mine), 1)) as advance:
             piece = 4 * rows_at_once(self.settings.image_shape)
-            for start in range(0, self.n, piece):
-                stop = min(start + piece, self.n)
-                yield start, *self.fetch(np.arange(start + 1, stop + 1))
-                advance(stop - start)
+            for start in range(0, len(mine), piece):
+                indices = mine[start : start + piece]
+                yield start, *self.fetch(np.array(indices))
+                advance(len(indices))
 
-    def everything(self, progress: Progress | None = None) -> tuple[Tensor, NDArray[np.int64]]:
-        """All n samples in sample order, decoded once: n · C · H · W bytes."""
-        x = torch.empty((self.n, *self.settings.image_shape), dtype=torch.uint8)
-        y = np.empty(self.n, dtype=np.int64)
-        for start, images, classes in self.pieces(progress):
+    def everything(
+        self, progress: Progress | None = None, share: Share = ALL
+    ) -> tuple[Tensor, NDArray[np.int64]]:
+        """All samples of a share in sample order, decoded once: as many times C · H · W bytes."""
+        count = len(share.indices(self.n))
+        x = torch.empty((count, *self.settings.image_shape), dtype=torch.uint8)
+        y = np.empty(count, dtype=np.int64)
+        for start, images, classes in self.pieces(progress, share):
             x[start : start + len(classes)], y[start : start + len(classes)] = images, classes
         return x, y
 
@@ -145,3 +153,41 @@ class ReplayDataset(Dataset[tuple[Tensor, int]]):
         """Several samples at once; `DataLoader` calls this by itself."""
         x, y = self.snapshot.fetch(np.asarray(positions) + 1)
         return list(zip(to_unit(x), self.snapshot.label_values[y].tolist(), strict=True))
+
+
+class ReplayStream(IterableDataset[tuple[Tensor, Any]]):
+    """A memory as an iterable data set: each pass gives every sample once, in another order.
+
+    Workers of a `DataLoader` have a share of the samples each, and none is decoded twice in a pass. With a
+    `batch_size` it yields whole batches, for `DataLoader(stream, batch_size=None)`: the fastest way, because
+    nothing is put together sample by sample. The order comes from torch's random state, as that of every
+    shuffling loader.
+    """
+
+    def __init__(self, snapshot: Snapshot, batch_size: int | None, share: Share) -> None:
+        self.snapshot, self.batch_size, self.share = snapshot, batch_size, share
+        self._passes = 0
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
+        worker = get_worker_info()
+        share = self.share
+        if worker is None:
+            seed = int(torch.empty((), dtype=torch.int64).random_())
+        else:
+            share = share.split(worker.id, worker.num_workers)
+            seed = worker.seed
+        self._passes += 1  # a worker that stays for several passes keeps its seed
+        order = np.random.default_rng([seed % 2**64, self._passes]).permutation(
+            share.indices(self.snapshot.n)
+        )
+        values = self.snapshot.label_values
+        rows = self.batch_size or 1
+        block = max(rows_at_once(self.snapshot.settings.image_shape) // rows, 1) * rows
+        for start in range(0, len(order), block):
+            x, classes = self.snapshot.fetch(order[start : start + block])
+            y = torch.from_numpy(values[classes])
+            if self.batch_size is None:
+                yield from zip(to_unit(x), y.tolist(), strict=True)
+                continue
+            for at in range(0, len(y), self.batch_size):
+                yield to_unit(x[at : at + self.batch_size]), y[at : at + self.batch_size]

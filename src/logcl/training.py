@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from logcl.errors import BadSettings, LogCLError
-from logcl.progress import Progress, Silent
+from logcl.progress import Moment, Progress, Silent
 from logcl.settings import Recipe
 
 
@@ -71,13 +71,16 @@ def fit(
                 after_step()
             total += value.detach().cpu()
             if step % schedule.stretch == 0 or step == schedule.end:
-                mean = float(total) / (step - since)
+                mean = _agreed(float(total) / (step - since))
                 total, since = torch.zeros(()), step
                 if not math.isfinite(mean):
                     raise Diverged(
                         f"{work.description}: the loss became {mean} after {step} steps; lower learning_rate "
                         f"(now {recipe.learning_rate})"
                     )
+                rate = recipe.learning_rate * schedule.factor(step)
+                found = {"loss": mean, "learning_rate": rate}
+                work.progress.tell(Moment(work.description, step, schedule.end, found))
                 schedule.observe(step, mean)
             ended = step == schedule.end
             advance(1 if not ended else steps - step + 1, note="" if math.isnan(mean) else f"loss {mean:.4g}")
@@ -85,6 +88,15 @@ def fit(
                 break
     network.eval()
     return mean
+
+
+def _agreed(mean: float) -> float:
+    """The mean over all processes that train this network together, so that they end together."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return mean
+    total = torch.tensor(mean, dtype=torch.float64, device=choose_device())
+    distributed.all_reduce(total)
+    return float(total) / distributed.get_world_size()
 
 
 def steps_a_pass(recipe: Recipe, count: int) -> int:

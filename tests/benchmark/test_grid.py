@@ -26,7 +26,9 @@ CELLS = [
 
 
 def run(cells, place):
-    return list(grid.run(cells, place, command="a test", progress=Silent()))
+    events = []
+    grid.run(cells, place, command="a test", happened=events.append, progress=Silent())
+    return events
 
 
 def states(events):
@@ -86,8 +88,10 @@ from logcl.benchmark import grid
 from logcl.progress import Silent
 sys.path.insert(0, {tests!r})
 from test_grid import CELLS, LONG
-for event in grid.run({cells}, grid.Place(Path({folder!r}), "smoke"), command="a test", progress=Silent()):
-    print(event.cell.name, event.state, flush=True)
+grid.run(
+    {cells}, grid.Place(Path({folder!r}), "smoke"), command="a test", progress=Silent(),
+    happened=lambda event: print(event.cell.name, event.state, flush=True),
+)
 """
 
 

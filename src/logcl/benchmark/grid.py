@@ -8,15 +8,18 @@ its last finished task, out of a hidden folder beside its file.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
 from logcl import experiment, result
+from logcl.engines import Engine, Job, Local
 from logcl.errors import Busy, CannotWrite, LogCLError
 from logcl.files import write_atomically
 from logcl.presets import BUDGETS, USUAL_BUDGET, preset
@@ -99,9 +102,11 @@ def run(
     place: Place,
     *,
     command: str,
+    happened: Callable[[Event], None],
     data_dir: Path | None = None,
+    engine: Engine | None = None,
     progress: Progress,
-) -> Iterator[Event]:
+) -> None:
     """Run what is not finished, in order, and tell what happens to each cell.
 
     A cell that another process is running is passed over. One that fails is told and left to do: the next
@@ -113,37 +118,68 @@ def run(
         raise CannotWrite(
             f"{place.folder} cannot be made ({error.strerror}); choose another --out"
         ) from error
-    streams = _Streams(data_dir, progress)
     finished = place.finished(cells)
     for cell in cells:
         if cell.name in finished:
-            yield Event(cell, "done", finished[cell.name])
-    for cell in cells:
-        if cell.name in finished:
-            continue
-        path = place.path(cell)
-        try:
-            with writer_lock(path):
-                if not path.exists():  # unless another process finished it just before the lock was free
-                    yield Event(cell, "running")
-                    found = _run_cell(cell, streams(cell), place.workplace(cell), command, progress)
-                    write_atomically(path, found.model_dump_json().encode() + b"\n")
+            happened(Event(cell, "done", finished[cell.name]))
+    with ExitStack() as all_locks:
+        taken: dict[str, tuple[Cell, ExitStack]] = {}
+
+        def jobs() -> Iterator[Job[Result | LogCLError]]:
+            """Cells that nobody else is running, each locked from when it is taken until it is done."""
+            streams = _Streams(data_dir, progress)
+            for cell in cells:
+                if cell.name in finished:
+                    continue
+                lock = all_locks.enter_context(ExitStack())
+                try:
+                    lock.enter_context(writer_lock(place.path(cell)))
+                    if place.path(cell).exists():  # finished just before the lock was free
+                        lock.close()
+                        happened(Event(cell, "done", result.read(place.path(cell))))
+                        continue
+                    stream = streams(cell)
+                except Busy:
+                    happened(Event(cell, "elsewhere"))
+                    continue
+                except LogCLError as error:
+                    lock.close()
+                    happened(Event(cell, "failed", problem=str(error)))
+                    continue
+                taken[cell.name] = cell, lock
+                happened(Event(cell, "running"))
+                yield Job(cell.name, _run_cell, (cell, stream, place.workplace(cell).resolve(), command))
+
+        for job, found in (engine or Local()).run(jobs(), progress):
+            cell, lock = taken.pop(job.name)
+            with lock:
+                if isinstance(found, LogCLError):
+                    happened(Event(cell, "failed", problem=str(found)))
+                    continue
+                write_atomically(place.path(cell), found.model_dump_json().encode() + b"\n")
                 shutil.rmtree(place.workplace(cell), ignore_errors=True)
-            yield Event(cell, "done", result.read(path))
-        except Busy:
-            yield Event(cell, "elsewhere")
-        except LogCLError as error:
-            yield Event(cell, "failed", problem=str(error))
+                happened(Event(cell, "done", found))
 
 
-def _run_cell(cell: Cell, stream: Stream, folder: Path, command: str, progress: Progress) -> Result:
+def _run_cell(
+    cell: Cell, stream: Stream, folder: Path, command: str, progress: Progress
+) -> Result | LogCLError:
+    """One cell as a job. What LogCL refuses is its result, so that other cells go on.
+
+    It works in `folder`, so that it can be taken up again; on a machine that has no such place, anywhere.
+    """
     base = preset(cell.preset, stream.image_shape, cell.stream if cell.stream in CATALOG else None)
-    settings = override(base, {**cell.changes, "seed": cell.seed})
-    return experiment.run(
-        stream, cell.method, settings, folder,
-        budget=cell.budget or BUDGETS.get(cell.preset, USUAL_BUDGET), options=cell.options,
-        evaluate=cell.evaluate, earlier="continue or replace", command=command, progress=progress,
-    )  # fmt: skip
+    with ExitStack() as anywhere:
+        if not folder.parent.is_dir():
+            folder = Path(anywhere.enter_context(TemporaryDirectory(prefix="logcl-"))) / "cell"
+        try:
+            return experiment.run(
+                stream, cell.method, override(base, {**cell.changes, "seed": cell.seed}), folder,
+                budget=cell.budget or BUDGETS.get(cell.preset, USUAL_BUDGET), options=cell.options,
+                evaluate=cell.evaluate, earlier="continue or replace", command=command, progress=progress,
+            )  # fmt: skip
+        except LogCLError as error:
+            return error
 
 
 class _Streams:

@@ -86,7 +86,16 @@ def table2(results: Results) -> list[Table]:
     return [Table(title, columns, tuple(rows), (_ACCURACY, *_part(results)))]
 
 
-_KEEP_ALL = {"logcl", "joint", "cumulative", "replay-buffer", "codec-buffer", "generative-replay", "binplay"}
+_KEEP_ALL = {
+    "logcl",
+    "joint",
+    "cumulative",
+    "continued",
+    "replay-buffer",
+    "codec-buffer",
+    "generative-replay",
+    "binplay",
+}
 _KEEP_NONE = {"finetune", "ewc", "ewc-online", "si", "hypercl", "dgr-vae", "curl"}
 
 

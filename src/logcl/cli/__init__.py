@@ -16,7 +16,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from logcl.cli import bench, data, learning, looking, methods, presets, report, run
+from logcl.cli import bench, data, learning, looking, methods, planning, presets, report, run
 from logcl.cli.console import err
 from logcl.database import FORMAT
 from logcl.errors import CannotWrite, LogCLError, PassedOver
@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 for command in (
     learning.absorb,
-    learning.plan,
+    planning.plan,
     learning.train,
     learning.predict,
     looking.inspect,

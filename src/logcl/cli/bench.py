@@ -17,7 +17,17 @@ from logcl.benchmark import grid
 from logcl.benchmark.benches import BENCHES
 from logcl.benchmark.grid import Cell, Estimate, Event, Place, Scale
 from logcl.benchmark.tables import TABLES
-from logcl.cli.console import JsonOption, err, job, out, print_json, print_table
+from logcl.cli.console import (
+    AddressOption,
+    EngineOption,
+    JsonOption,
+    chosen_engine,
+    err,
+    job,
+    out,
+    print_json,
+    print_table,
+)
 from logcl.errors import BadSettings
 from logcl.methods import METHODS
 from logcl.result import Result
@@ -39,6 +49,8 @@ def bench(
         Path, typer.Option("--out", help="Results go to a folder of the bench's name in here.")
     ] = Path("results"),
     data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a grid of experiments and show its tables.
@@ -61,11 +73,19 @@ def bench(
     with (
         job(f"finished cells are kept in {place.folder}; the same command goes on", view.show) as progress,
         progress.track(f"{name}, {scale}", len(cells)) as advance,
+        chosen_engine(engine, address) as runner,
     ):
-        for event in grid.run(cells, place, command=command, data_dir=data_dir, progress=progress):
+        view.at_once = runner.workers
+
+        def happened(event: Event) -> None:
             view.happened(event)
             if event.state != "running":
                 advance()
+
+        grid.run(
+            cells, place, command=command, happened=happened, data_dir=data_dir, engine=runner,
+            progress=progress,
+        )  # fmt: skip
     finished = list(place.finished(cells).values())
     tables = TABLES[name](finished) if finished else []
     if as_json:
@@ -102,6 +122,7 @@ class _View:
     def __init__(self, cells: Sequence[Cell], title: str) -> None:
         self.cells, self.title = cells, title
         self.events: dict[str, Event] = {}
+        self.at_once = 1
 
     def happened(self, event: Event) -> None:
         """Remember it; where there is no terminal, say it in a line."""
@@ -143,6 +164,7 @@ class _View:
         left = Estimate(seconds).left(self.cells, open_cells)
         if left is None or not open_cells:
             return ""
+        left /= min(self.at_once, len(open_cells))
         end = datetime.now() + timedelta(seconds=left)
         return f"about {human_seconds(left)} left, until {end:%H:%M}, judged by finished cells"
 

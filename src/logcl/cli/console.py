@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from logcl.engines import Engine, Local
 from logcl.errors import BadSettings
 from logcl.progress import Bars
 from logcl.settings import ImageShape
@@ -46,6 +47,35 @@ BytesOption = Annotated[
 PsnrOption = Annotated[
     float | None, typer.Option(metavar="DB", help="Quality of a code instead of its size, e.g. 30.")
 ]
+EngineOption = Annotated[
+    Literal["local", "ray"], typer.Option(help="Who does the work: this process, or a Ray cluster.")
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Of the Ray cluster, or auto; without it one is started here."),
+]
+LogOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar="PLACE",
+        help="Log losses to FILE.csv, FILE.jsonl or a TensorBoard folder. Repeatable.",
+    ),
+]
+
+
+@contextmanager
+def chosen_engine(name: Literal["local", "ray"], address: str | None) -> Iterator[Engine]:
+    """The engine that `--engine` and `--address` name, for as long as it is needed."""
+    if name == "ray":
+        from logcl.engines.ray import Ray  # an extra, and slow to load
+
+        with Ray(address) as cluster:
+            yield cluster
+        return
+    if address is not None:
+        raise BadSettings(f"--address {address} is that of a Ray cluster; say --engine ray as well")
+    yield Local()
 
 
 @contextmanager

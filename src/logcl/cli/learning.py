@@ -1,9 +1,9 @@
-"""`logcl absorb`, `plan`, `train` and `predict`: what changes a memory or uses its classifier."""
+"""`logcl absorb`, `train` and `predict`: what changes a memory or uses its classifier."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,22 +12,27 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from logcl.callbacks import Callback, log_to
 from logcl.classifier import Classifier
 from logcl.cli.console import (
+    AddressOption,
     BitsOption,
     BytesOption,
+    EngineOption,
     JsonOption,
+    LogOption,
     MemoryArgument,
     PsnrOption,
     SetOption,
+    chosen_engine,
     err,
     job,
     out,
     parse_changes,
     parse_shape,
     print_json,
-    print_table,
 )
+from logcl.engines import Engine
 from logcl.errors import BadInput, BadSettings, DataError, LogCLError
 from logcl.memory import Memory
 from logcl.presets import preset as preset_settings
@@ -51,6 +56,15 @@ class _Batch:
     skipped: list[tuple[Path, str]]
 
 
+@dataclass(frozen=True)
+class _How:
+    """Who trains, and who is told."""
+
+    engine: Engine
+    callbacks: Sequence[Callback]
+    progress: Progress
+
+
 def absorb(
     path: MemoryArgument,
     source: Annotated[
@@ -72,6 +86,9 @@ def absorb(
     bytes_per_sample: BytesOption = None,
     psnr: PsnrOption = None,
     changes: SetOption = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    logs: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add labelled images to a memory, which is created if need be; afterwards they are no longer needed."""
@@ -96,7 +113,11 @@ def absorb(
         last = from_task + len(report) - 1
         return f"tasks up to {last} are in {path}; go on with --from-task {last + 1}" if report else ""
 
-    with job(lambda: done() or f"{path} holds what it held before this task") as progress:
+    with (
+        job(lambda: done() or f"{path} holds what it held before this task") as progress,
+        chosen_engine(engine, address) as runner,
+    ):
+        how = _How(runner, [log_to(place) for place in logs or ()], progress)
         try:
             for number, batch in enumerate(_read(source, shape, skip_bad, data_dir, progress), start=1):
                 if number < from_task:
@@ -104,9 +125,9 @@ def absorb(
                 for bad, reason in batch.skipped:
                     err.print(printable(f"skipped {bad}: {reason}"))
                 if memory is None:
-                    memory = _first_task(path, batch, chosen, report, progress)
+                    memory = _first_task(path, batch, chosen, report, how)
                 else:
-                    report.append(_absorb_one(memory, batch, progress))
+                    report.append(_absorb_one(memory, batch, how))
                 if not as_json:
                     out.print(_sentence(path, report[-1]))
         except LogCLError as error:
@@ -120,7 +141,7 @@ def absorb(
 
 
 def _first_task(
-    path: Path, batch: _Batch, chosen: dict[str, Any], report: list[dict[str, Any]], progress: Progress
+    path: Path, batch: _Batch, chosen: dict[str, Any], report: list[dict[str, Any]], how: _How
 ) -> Memory:
     """Create the memory for its first task; if that fails with nothing trained, there is none afterwards."""
     channels, height, width = batch.x.shape[1:]
@@ -130,7 +151,7 @@ def _first_task(
         "image files of other sizes are resized; --image-shape chooses another"
     )
     try:
-        report.append(_absorb_one(memory, batch, progress))
+        report.append(_absorb_one(memory, batch, how))
     except BaseException:
         if not memory.n and not memory.file.staged():
             memory.path.unlink()
@@ -138,50 +159,13 @@ def _first_task(
     return memory
 
 
-def plan(
-    path: MemoryArgument,
-    incoming: Annotated[int, typer.Option(min=1, help="How many samples would come.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Show what absorbing so many samples would retrain, before paying for it."""
-    memory = Memory.open(path)
-    change = memory.plan(incoming)
-    trained = sum(slot.samples for slot in change.train)
-    replayed = sum(slot.samples for slot in change.retire)
-    if as_json:
-        slots = {
-            name: [slot._asdict() for slot in getattr(change, name)] for name in ("keep", "retire", "train")
-        }
-        print_json(
-            {
-                **slots,
-                "buffer": len(change.buffer),
-                "samples_trained": trained,
-                "samples_replayed": replayed,
-            }
-        )
-        return
-    verbs = {"keep": "stays", "retire": "is replayed and retired", "train": "is trained"}
-    rows = [
-        [f"level {slot.level}", verb, f"{slot.start:,} to {slot.stop:,}", f"{slot.samples:,}"]
-        for name, verb in verbs.items()
-        for slot in getattr(change, name)
-    ]
-    buffered = change.buffer
-    if buffered:
-        rows.append(["buffer", "waits", f"{buffered.start:,} to {buffered.stop - 1:,}", f"{len(buffered):,}"])
-    title = f"{path}: {memory.n:,} samples, {incoming:,} incoming"
-    print_table(["", "what", "samples", "count"], rows, title)
-    out.print(
-        f"\n{trained:,} samples go through training, {replayed:,} of them replayed; "
-        f"{len(change.keep)} level{'s' * (len(change.keep) != 1)} untouched."
-    )
-
-
 def train(
     path: MemoryArgument,
     seed: Annotated[int | None, typer.Option(min=0, help="The memory's own by default.")] = None,
     changes: SetOption = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    logs: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Retrain the global model from replay and keep it in the memory file."""
@@ -193,9 +177,15 @@ def train(
                 f"--set {name} is fixed when a memory is created; only classifier settings change"
             )
     settings = override(memory.settings, asked).classifier
-    with job(f"{path} still has the classifier it had") as progress:
+    callbacks = [log_to(place) for place in logs or ()]
+    with (
+        job(f"{path} still has the classifier it had") as progress,
+        chosen_engine(engine, address) as runner,
+    ):
         started = time.perf_counter()
-        classifier = Classifier.train(memory, settings, seed=seed, progress=progress)
+        classifier = Classifier.train(
+            memory, recipe=settings, seed=seed, engine=runner, callbacks=callbacks, progress=progress
+        )
         seconds = time.perf_counter() - started
     if as_json:
         print_json(
@@ -274,9 +264,11 @@ def _read(
         raise DataError(f"{source} does not exist, and is none of the named data sets: {', '.join(CATALOG)}")
 
 
-def _absorb_one(memory: Memory, batch: _Batch, progress: Progress) -> dict[str, Any]:
+def _absorb_one(memory: Memory, batch: _Batch, how: _How) -> dict[str, Any]:
     started = time.perf_counter()
-    done = memory.absorb(batch.x, batch.labels, progress=progress)
+    done = memory.absorb(
+        batch.x, batch.labels, engine=how.engine, callbacks=how.callbacks, progress=how.progress
+    )
     return {
         "source": batch.name,
         "absorbed": len(batch.x),

@@ -188,11 +188,11 @@ def _total_error(runs: Sequence[Run]) -> float:
 
 def _describe_classifier(memory: Memory) -> dict[str, Any]:
     try:
-        classifier = Classifier.load(memory)
+        about = Classifier.describe(memory)
     except NotTrained:
         return {"state": "not trained yet"}
-    state = "up to date" if classifier.is_current(memory) else "older than the memory"
-    return {"state": state, "samples": classifier.about.samples, "classes": len(classifier.classes)}
+    state = "up to date" if about.memory == memory.digest else "older than the memory"
+    return {"state": state, "samples": about.samples, "classes": len(about.classes)}
 
 
 def _level_row(number: int, level: dict[str, Any] | None, top: int) -> list[str]:

@@ -14,6 +14,7 @@ from logcl.errors import BadSettings, Damaged
 from logcl.files import write_atomically
 from logcl.methods.binplay import BinPlay
 from logcl.methods.codec_buffer import CodecBuffer
+from logcl.methods.continued import Continued
 from logcl.methods.cumulative import Cumulative
 from logcl.methods.curl import CURL
 from logcl.methods.dgr_vae import DGRVAE
@@ -30,7 +31,6 @@ from logcl.methods.joint import Joint
 from logcl.methods.logcl import LogCL
 from logcl.methods.mir import MIR
 from logcl.methods.protocol import HasLevels, Method, Problem, Replayed, Replays, State
-from logcl.methods.replay_buffer import ReplayBuffer
 from logcl.methods.si import SI
 from logcl.methods.vcl import VCL
 from logcl.settings import Frozen, changed, described, parse_as
@@ -55,7 +55,9 @@ METHODS: dict[str, Entry] = {
     "finetune": Entry(Finetune, "lower bound: each task in turn, nothing against forgetting"),
     "joint": Entry(Joint, "upper bound: all raw data, trained on when asked"),
     "cumulative": Entry(Cumulative, "joint training, repeated after each task"),
-    "replay-buffer": Entry(ReplayBuffer, "keeps every raw sample; the network goes on from task to task"),
+    # The paper's replay buffer is trained like LogCL, on raw samples instead of replay: joint training.
+    "replay-buffer": Entry(Joint, "keeps every raw sample, and is otherwise trained like LogCL"),
+    "continued": Entry(Continued, "keeps every raw sample; the network goes on from task to task"),
     "codec-buffer": Entry(CodecBuffer, "every sample as a WebP, JPEG, AVIF or PNG file"),
     "generative-replay": Entry(GenerativeReplay, "one generative model, retrained on all it regenerates"),
     "binplay": Entry(BinPlay, "one decoder with codes from sample indices"),

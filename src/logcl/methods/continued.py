@@ -1,4 +1,4 @@
-"""A replay buffer that keeps everything (the paper's figure 1), for a network that goes on."""
+"""A replay buffer that keeps everything, for a network that goes on from task to task."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from logcl.methods.solver import Solver
 from logcl.streams import Task
 
 
-class ReplayBuffer(Method):
-    """Keeps every raw sample; each task trains the same network on i ~ U{1..n}, as LogCL does with replay."""
+class Continued(Method):
+    """Keeps every raw sample; each task trains the same network further, on i ~ U{1..n}."""
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)

@@ -1,0 +1,161 @@
+"""`logcl plan --simulate`: one's own numbers in, a forecast out; every bad number is one sentence."""
+
+import json
+
+import pytest
+
+from logcl import Memory
+from logcl.cli.planning import parse_count
+from logcl.errors import BadSettings
+
+PAGE = [
+    "--samples", "1e9", "--image-shape", "3x224x224", "--per-day", "1e6", "--nodes", "64", "--cores", "32",
+]  # fmt: skip
+
+
+@pytest.fixture
+def memory(tmp_path, digits):
+    """600 digits in units of 32: levels 4 and 1, and 24 in the buffer."""
+    changes = {"generator.min_steps": 30, "generator.epochs": 1}
+    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=32, settings=changes)
+    memory.absorb(digits[0][:600], digits[1][:600])
+    return memory
+
+
+def test_the_forecast_of_the_page(logcl):
+    ran = logcl("plan", "--simulate", *PAGE, "--network", 10)
+    assert ran.code == 0, ran.err
+    for word in (
+        "1,000,000,000, 3x224x224; 1,000,000 a day, 1,000 days",
+        "13 in use, one for each 1 of b11101110011010110010100",
+        "536,870,912 samples",
+        "5.6 on average",
+        "day 537, from 536,000,000 to 537,000,000 samples",
+        "at 1,073,741,824 samples, 73.7 days after the end",
+        "64 x 32 cores",
+        "each node keeps its share of every level",
+        "memories side by side",
+        "docs/scale.md",
+    ):
+        assert word in ran.out, word
+    assert ran.err == ""
+
+
+def test_the_same_for_a_script(logcl):
+    answer = json.loads(logcl("plan", "--simulate", *PAGE, "--json").out)
+    assert answer["load"]["nodes"] == 64
+    assert answer["forecast"]["levels"][0] == 22
+    assert [step["samples"] for step in answer["growth"]] == [10**6, 10**7, 10**8, 10**9]
+    assert answer["costs"]["codec"]["image_shape"] == [3, 224, 224]
+    assert answer["machine"]["date"]
+
+
+def test_one_machine_is_this_one_unless_said_otherwise(logcl):
+    ran = logcl("plan", "--simulate", "--samples", "10k", "--per-day", 100, "--image-shape", "1x28x28")
+    assert ran.code == 0, ran.err
+    assert "network a day  " not in ran.out.split("Retraining")[0]
+    assert "today: a task on one core" in ran.out
+    assert "One memory file can hold it." in ran.out
+
+
+def test_tasks_may_be_smaller_than_a_day(logcl):
+    def encodings(*more):
+        ran = logcl("plan", "--simulate", *PAGE, *more, "--json")
+        return json.loads(ran.out)["forecast"]["encodings"]
+
+    assert encodings("--per-task", 1) > encodings("--per-task", "50k") > encodings()
+    assert encodings("--per-task", 1, "--unit", 1) > encodings("--per-task", 1)
+
+
+def test_too_many_tasks_to_look_at_are_admitted(logcl):
+    ran = logcl("plan", "--simulate", *PAGE, "--samples", "1e13", "--per-task", "1000")
+    assert "they were taken to have 512 samples" in ran.out
+
+
+def test_a_memory_brings_its_own_bytes(memory, logcl):
+    path, n = memory.path, memory.n
+    ran = logcl("plan", path, "--simulate", "--samples", 1000, "--per-day", 50, "--json")
+    assert ran.code == 0, ran.err
+    answer = json.loads(ran.out)
+    assert answer["load"] | {"start": n, "unit": 32, "image_shape": [1, 8, 8]} == answer["load"]
+    sizes = memory.file.sizes()
+    own, codec = sizes["level-4"] + sizes["level-1"], answer["costs"]["codec"]
+    assert codec["sample_bytes"] * 576 + 2 * codec["level_bytes"] == pytest.approx(own)
+    text = logcl("plan", path, "--simulate", "--samples", 1000, "--per-day", 50).out
+    assert text.startswith(f"{path} grows from 600 samples.")
+    assert "its own bytes" in text
+
+
+def test_an_empty_memory_has_the_bytes_that_were_measured(tmp_path, logcl):
+    path = tmp_path / "empty.logcl"
+    Memory.open(path, (1, 28, 28))
+    ran = logcl("plan", path, "--simulate", "--samples", 1000, "--per-day", 50, "--json")
+    assert json.loads(ran.out)["costs"]["codec"]["images"] == "MNIST"
+
+
+def test_a_single_task_is_planned_as_ever(memory, logcl):
+    plan = json.loads(logcl("plan", memory.path, "--incoming", 8, "--json").out)
+    assert [slot["level"] for slot in plan["train"]] == [0]
+    assert plan["samples_trained"] == 32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give a MEMORY and --incoming, or --simulate"),
+        (["{memory}"], "give a MEMORY and --incoming"),
+        (["{memory}", "--incoming", "5", "--samples", "9"], "--samples is for a forecast"),
+        (["{memory}", "--incoming", "5", "--nodes", "2"], "--nodes is for a forecast"),
+        (["{memory}", "--incoming", "5", "--simulate"], "--incoming is one task"),
+        (["--simulate"], "--simulate needs --samples and --per-day"),
+        (["--simulate", "--samples", "9", "--per-day", "9"], "needs a MEMORY or an --image-shape"),
+        ([*PAGE, "--simulate", "--samples", "many"], "--samples many is not a whole number"),
+        ([*PAGE, "--simulate", "--per-day", "0"], "--per-day 0 is not a whole number"),
+        ([*PAGE, "--simulate", "--per-task", "1.5"], "--per-task 1.5 is not a whole number"),
+        ([*PAGE, "--simulate", "--samples", "1e99"], "--samples 1e99 is not a whole number"),
+        ([*PAGE, "--simulate", "--image-shape", "224"], "--image-shape 224 is not CHANNELSxHEIGHTxWIDTH"),
+        ([*PAGE, "--simulate", "--image-shape", "3x9999x9"], "image_shape = (3, 9999, 9)"),
+        ([*PAGE, "--simulate", "--network", "0"], "network: Input should be greater than 0"),
+        ([*PAGE, "--simulate", "--network", "nan"], "network: Input should be a finite number"),
+        (["{memory}", *PAGE, "--simulate"], "has its own settings; leave --image-shape out"),
+        (
+            ["{memory}", "--simulate", "--samples", "600", "--per-day", "9"],
+            "shall hold in the end; it holds 600 already",
+        ),
+        (["{memory}", "--simulate", "--samples", "900", "--per-day", "9", "--unit", "5"], "leave --unit out"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence(memory, logcl, arguments, words):
+    ran = logcl("plan", *(argument.format(memory=memory.path) for argument in arguments))
+    assert ran.code == 2
+    assert words in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
+    assert ran.out == ""
+
+
+def test_memories_whose_costs_are_not_known(tmp_path, logcl):
+    path = tmp_path / "p.logcl"
+    Memory.open(path, (1, 8, 8), preset="paper-cpu")
+    ran = logcl("plan", path, "--simulate", "--samples", 1000, "--per-day", 50)
+    assert ran.code == 2
+    assert "codes = index" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1000000000", 10**9), ("1e9", 10**9), ("1E+9", 10**9), ("10^9", 10**9), ("2^30", 2**30),
+        ("1_000_000", 10**6), ("1,000,000", 10**6), ("1G", 10**9), ("2.5M", 2_500_000), ("1k", 1000),
+        (" 7 ", 7), ("1.5e1", 15), ("4611686018427387903", 2**62 - 1),
+    ],
+)  # fmt: skip
+def test_numbers_as_people_write_them(text, value):
+    assert parse_count("--samples", text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "0", "0.5", "1e-3", "e9", "1e", "10^", "^9", "nan", "inf", "1K1", "1.5^2", "2^62", "½"]
+)
+def test_what_is_no_number_of_samples(text):
+    with pytest.raises(BadSettings, match="is not a whole number from 1 to"):
+        parse_count("--samples", text)
