@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test smoke torture fuzz results install lint types imports clean
+.PHONY: run test smoke docs torture fuzz results avalanche install lint types imports clean
 
 run: install
 	@$(BIN)/logcl run digits --tasks 5 --method logcl,finetune,joint --seeds 5 --out runs/digits --overwrite
@@ -20,6 +20,11 @@ smoke: install
 results: install
 	@$(BIN)/python benchmarks/results.py
 
+# The site of the docs and the reference, in site/; every warning is an error.
+docs: install
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 # All that is done to memory files, at length: kills, power cuts, full disks, flipped bytes, readers; an hour.
 torture: install
 	@OMP_NUM_THREADS=1 $(BIN)/python -m torture power disk flips kills readers
@@ -27,6 +32,22 @@ torture: install
 # Mutated memory files and images, for long: twenty minutes.
 fuzz: install
 	@OMP_NUM_THREADS=1 $(BIN)/python -m torture files images
+
+# The plugin for Avalanche against avalanche-lib itself, in an environment of its own: two minutes.
+avalanche: .venv-avalanche/.installed
+	OMP_NUM_THREADS=1 .venv-avalanche/bin/python -m pytest -n auto tests_avalanche
+
+# torchvision's wheel depends on CUDA, so it and Avalanche come without what they depend on. The second line is
+# what Avalanche imports of that.
+.venv-avalanche/.installed: pyproject.toml constraints.txt
+	@test -x .venv-avalanche/bin/python || $(PYTHON) -m venv .venv-avalanche
+	@echo '*' > .venv-avalanche/.gitignore
+	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt \
+	  dill gdown gputil psutil pytorchcv qpsolvers setuptools tensorboard torchmetrics wandb \
+	  -e . pytest pytest-timeout pytest-xdist
+	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps \
+	  'avalanche-lib>=0.6,<0.7' 'torchvision==0.28.*'
+	@touch $@
 
 install: .venv/.installed
 
@@ -46,4 +67,4 @@ imports: install
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf .venv runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-avalanche site runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

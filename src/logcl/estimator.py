@@ -10,7 +10,6 @@ X holds images, flat or not, or is a plain table. `docs/sklearn.md` is the guide
 from __future__ import annotations
 
 import math
-import numbers
 import operator
 import os
 import warnings
@@ -52,6 +51,9 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     When fitted it has classes_, n_features_in_, feature_names_in_ (if X has names) and memory_.
     """
 
+    _held: Held
+    classes_: NDArray[Any]
+
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -76,12 +78,12 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with self._all_or_nothing():
             for name in ("_held", "classes_", "n_features_in_", "feature_names_in_"):
-                vars(self).pop(name, None)
+                self.__dict__.pop(name, None)
             self._attach()
             if hasattr(self, "_held") and (n := self._held.memory.n):
                 raise CannotWrite(
-                    f"{self.path} holds {n:,} samples, which fit would have to forget; use partial_fit to add "
-                    f"to them or another path, and path=None for cross-validation and searches"
+                    f"{self.path} holds {n:,} samples, which fit would have to forget; use partial_fit to "
+                    f"add to them or another path, and path=None for cross-validation and searches"
                 )
             self._absorb(X, y)
             self._held.classifier()
@@ -147,7 +149,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return
         memory = Memory.open(
             self.path, self._given_shape(), preset=self.preset, unit=self.unit, settings=self.settings,
-            seed=int(self.random_state) if isinstance(self.random_state, numbers.Integral) else None,
+            seed=self._seed(),
         )  # fmt: skip
         self._held = Held(memory.path)
         self.n_features_in_ = self._held.features
@@ -162,7 +164,8 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y = validate_data(self, flat, y, reset=not hasattr(self, "_held"))
         check_classification_targets(y)
         kind = _kind_of(y)
-        labels, known = _whole(y, kind), np.unique(y)
+        labels = y.astype(np.int64) if kind == "float" else y  # whole ones, or they would be no labels
+        known = np.unique(y)
         if classes is not None:
             if (kind == "str") != (_kind_of(np.asarray(classes)) == "str"):
                 raise BadInput(f"classes are {classes!r}, and the labels in y are {kind}; keep to one kind")
@@ -200,8 +203,8 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         changes = dict(self.settings or {})
         if self.unit is not None:
             changes["unit"] = self.unit
-        if isinstance(self.random_state, numbers.Integral):
-            changes["seed"] = int(self.random_state)
+        if (seed := self._seed()) is not None:
+            changes["seed"] = seed
         elif "seed" not in changes:
             changes["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
         chosen = override(chosen, changes)
@@ -210,6 +213,9 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         held = Held(temporary_path(), temporary=True) if self.path is None else Held(self.path)
         Memory.create(held.memory.path, chosen, {NOTE: notes.model_dump_json(exclude_none=True)})
         return held
+
+    def _seed(self) -> int | None:
+        return int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
 
     def _given_shape(self) -> ImageShape | None:
         if self.image_shape is None:
@@ -255,27 +261,18 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Whatever is raised inside leaves the estimator as it was."""
-        before = dict(vars(self))
+        before = dict(self.__dict__)
         try:
             yield
         except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
+            self.__dict__.clear()
+            self.__dict__.update(before)
             raise
 
 
 def _kind_of(labels: NDArray[Any]) -> Kind:
     kinds: dict[str, Kind] = {"b": "bool", "i": "int", "u": "int", "f": "float"}
     return kinds.get(labels.dtype.kind, "str")
-
-
-def _whole(labels: NDArray[Any], kind: Kind) -> NDArray[Any]:
-    """Labels as a memory takes them; floats are whole, or they would not be labels."""
-    if kind != "float":
-        return labels
-    if np.abs(labels).max() >= 2**63:
-        raise BadInput(f"the label {np.abs(labels).max():g} is too large; labels must fit 64 bits")
-    return labels.astype(np.int64)
 
 
 def _restored(labels: Sequence[Label], kind: Kind) -> NDArray[Any]:

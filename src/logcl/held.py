@@ -1,7 +1,7 @@
 """The memory behind an estimator: where it is, what was noted in it, and its global model.
 
-A memory at a path belongs to the user: an estimator, and its pickle, only refer to it. A temporary one belongs
-to the estimator, goes along in its pickle, and goes with it.
+A memory at a path belongs to the user: an estimator, and its pickle, only refer to it. A temporary one
+belongs to the estimator, goes along in its pickle, and goes with it.
 """
 
 from __future__ import annotations

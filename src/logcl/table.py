@@ -20,12 +20,12 @@ REACH = 100
 """Values further from the centre of their column than so many spreads are clipped."""
 _STRETCH = 2 * math.asinh(REACH)  # from pixels in [0, 1] back to asinh(spreads)
 _WIDEST = 4096  # columns of an image
-_LARGEST = 1e150  # whose square is still a number
+_LARGEST = 1e300  # the difference of two is still a number
 
 # The cosine transform has nothing to train, whatever the columns are, and merges levels without loss.
 _CODES = {"unit": 128, "generator.network": "cosine", "generator.psnr": 40}
 _CLASSIFIER = {
-    "network": "mlp", "width": 16, "epochs": 20, "min_steps": 400, "learning_rate": 5e-3, "noise": 0.02,
+    "network": "mlp", "width": 16, "epochs": 20, "min_steps": 200, "learning_rate": 1e-2, "noise": 0.02,
     "mirror": False, "shift": 0,
 }  # fmt: skip
 
