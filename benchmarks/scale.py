@@ -17,10 +17,8 @@ import datetime
 import multiprocessing
 import os
 import platform
-import resource
 import sqlite3
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -126,19 +124,19 @@ class Kind:
     name: str
     fits: tuple[int, ...]
     """Samples of the levels that are fitted."""
-    pooled: tuple[int, int]
-    """Samples of the tasks whose main memory is looked at."""
+    pooled: int
+    """Samples of each of the two tasks whose main memory is looked at."""
 
 
 KINDS = {
     kind.images.__name__: kind
     for kind in (
-        Kind(small_digits, (1, 8, 8), "MNIST in 8x8", (1, 128, 8192), (4096, 16384)),
-        Kind(mnist, (1, 28, 28), "MNIST", (1, 512, 16384), (2048, 8192)),
-        Kind(cifar, (3, 32, 32), "CIFAR-100", (1, 128, 8192), (1024, 4096)),
-        Kind(tiles, PHOTOGRAPH, "tiles: 7x7 images of CIFAR-100 in each", (1, 128, 1024), (64, 256)),
-        Kind(photographs, PHOTOGRAPH, "windows of three photographs", (1, 128, 1024), (64, 256)),
-        Kind(enlarged, PHOTOGRAPH, "CIFAR-100 enlarged seven times", (1, 128, 1024), (64, 256)),
+        Kind(small_digits, (1, 8, 8), "MNIST in 8x8", (1, 128, 8192), 16384),
+        Kind(mnist, (1, 28, 28), "MNIST", (1, 512, 16384), 28672),
+        Kind(cifar, (3, 32, 32), "CIFAR-100", (1, 128, 8192), 4096),
+        Kind(tiles, PHOTOGRAPH, "tiles: 7x7 images of CIFAR-100 in each", (1, 128, 1024), 256),
+        Kind(photographs, PHOTOGRAPH, "windows of three photographs", (1, 128, 1024), 256),
+        Kind(enlarged, PHOTOGRAPH, "CIFAR-100 enlarged seven times", (1, 128, 1024), 256),
     )
 }
 PASSES = {(1, 8, 8): (128, 32), (1, 28, 28): (128, 16), (3, 32, 32): (128, 4), PHOTOGRAPH: (16, 3)}
@@ -160,7 +158,7 @@ def codec(kind: Kind, quick: bool) -> CodecCosts:
     settings = preset("fast", kind.shape)
     sizes, pooled = kind.fits, kind.pooled
     if quick:
-        settings, sizes, pooled = override(settings, QUICK), (1, 4, 16), (4, 16)
+        settings, sizes, pooled = override(settings, QUICK), (1, 4, 16), 16
     x = kind.images(sizes[-1])
     y = np.arange(len(x)) % 100
 
@@ -177,7 +175,6 @@ def codec(kind: Kind, quick: bool) -> CodecCosts:
 
     few, many = (len(fits[count][1].to_bytes()) * PAGE / (PAGE - 4) for count in sizes[1:])
     a_sample = (many - few) / (sizes[-1] - sizes[1])
-    low, high = (peak(kind, count) for count in pooled)
     return CodecCosts(
         image_shape=kind.shape,
         network=settings.generator.network,
@@ -187,27 +184,33 @@ def codec(kind: Kind, quick: bool) -> CodecCosts:
         fetch_seconds=_rounded(timed(draw, 3 * REPEATS)[0] / min(128, sizes[-1])),
         sample_bytes=_rounded(a_sample),
         level_bytes=_rounded(max(few - a_sample * sizes[1], 0)),
-        ram_bytes=_rounded(max(high - low, 1) / (2 * (pooled[1] - pooled[0]))),
+        ram_bytes=_rounded(main_memory(kind, pooled)),
     )
 
 
-def peak(kind: Kind, count: int) -> int:
-    """Most main memory of a fresh process that absorbs two tasks of `count` samples into one level."""
+def main_memory(kind: Kind, count: int) -> float:
+    """What absorbing two tasks of `count` samples into one level takes at most, for each sample."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_absorb_twice, (kind.images.__name__, count))
+        return pool.apply(_absorb_twice, (kind.images.__name__, count)) / (2 * count)
 
 
 def _absorb_twice(name: str, count: int) -> int:
+    """In a fresh process: its peak, less what it had when it began."""
     torch.set_num_threads(1)
-    kind = KINDS[name]
+    kind, before = KINDS[name], _peak()
     with tempfile.TemporaryDirectory() as folder:
         settings = override(preset("fast", kind.shape), {"unit": count, **QUICK})
         memory = Memory.create(Path(folder) / "peak.logcl", settings)
         x = kind.images(2 * count)
         for rows in (slice(0, count), slice(count, None)):
             memory.absorb(x[rows], np.arange(count) % 100)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return _peak() - before
+
+
+def _peak() -> int:
+    """Most main memory of this process so far. Not `ru_maxrss`, which begins with that of the parent."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def classifier(shape: ImageShape, quick: bool) -> ClassifierCosts:

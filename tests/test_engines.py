@@ -275,9 +275,9 @@ def test_a_classifier_is_trained_by_several_processes_at_once(engine, tmp_path, 
     memory = memory_of(tmp_path / "pets.logcl", digits)
     seen = Seen()
     recipe = {"epochs": 12, "patience": 3}
-    network = torch.nn.Sequential(
-        torch.nn.Flatten(), torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10)
-    )
+    with torch.random.fork_rng():
+        hidden = torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10)
+        network = torch.nn.Sequential(torch.nn.Flatten(), *hidden)
     together = Classifier.train(memory, network, recipe, engine=engine, progress=seen)
     assert together.network is network
     assert (together.predict(digits[0][:256]) == digits[1][:256]).mean() > 0.8

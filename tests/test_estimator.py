@@ -48,6 +48,9 @@ def flat(digits):
     return x.reshape(len(x), -1), y
 
 
+needs_another_process = pytest.mark.xdist_group("another process")  # once, not once for each worker
+
+
 @dataclass(frozen=True)
 class Elsewhere:
     """What was left for another process, and what that made of it."""
@@ -102,6 +105,7 @@ def test_it_keeps_scikit_learns_conventions(estimator, check):
         assert check.func.__name__ in IN_ANOTHER_PROCESS
 
 
+@needs_another_process
 def test_the_check_that_needs_another_process(elsewhere):
     assert elsewhere.found["check"] == "passed"
 
@@ -208,7 +212,6 @@ def test_classes_named_before_they_come_have_probability_zero(iris):
     [
         ([0.5, 1.5], "Unknown label type: continuous"),
         ([2.0**63, 1.0], "Unknown label type: continuous"),
-        ([2**63, 1], "the label 9223372036854775808 is too large"),
         ([None, 1], "Unknown label type"),
         ([np.nan, 1], "contains NaN"),
     ],
@@ -223,7 +226,7 @@ def test_one_memory_has_one_kind_of_labels(iris):
     clf = LogCLClassifier(random_state=0).fit(train, labels)
     with pytest.raises(BadInput, match="has int labels, and these are float; keep to one kind"):
         clf.partial_fit(train, labels.astype(float))
-    with pytest.raises(BadInput, match="the labels in y are int; keep to one kind"):
+    with pytest.raises(BadInput, match="classes are str, and the labels in y are int; keep to one kind"):
         clf.partial_fit(train, labels, classes=["a"])
     assert clf.memory_.n == len(train)
 
@@ -270,9 +273,11 @@ def test_images_of_another_shape_are_refused(shape, form, error, sentence):
         LogCLClassifier(image_shape=shape).fit(np.zeros(form, np.uint8), range(5))
 
 
-def test_images_out_of_range_are_refused(flat):
+def test_images_out_of_range_are_refused_before_there_is_a_file(tmp_path, flat):
+    clf = LogCLClassifier(tmp_path / "m.logcl", image_shape=(1, 8, 8))
     with pytest.raises(BadInput, match="float images must lie in"):
-        LogCLClassifier(image_shape=(1, 8, 8)).fit(flat[0][:5] * 16.0, flat[1][:5])
+        clf.partial_fit(flat[0][:5] * 16.0, flat[1][:5])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_tables_and_images_do_not_mix(iris, digits):
@@ -297,6 +302,7 @@ def test_the_design_in_three_lines(tmp_path, digits, flat, quick):
     assert np.array_equal(Classifier.load(Memory(path)).predict(digits[0]), clf.predict(flat[0]))
 
 
+@needs_another_process
 def test_another_process_goes_on_with_a_table(elsewhere, iris):
     assert elsewhere.found["by path"] == [elsewhere.answer.tolist(), [False, True], 4]
     clf, (_, test, labels, truth) = elsewhere.clf, iris
@@ -394,11 +400,13 @@ def test_a_temporary_memory_goes_with_its_estimator(iris):
     assert not second.exists()
 
 
+@needs_another_process
 def test_nothing_is_left_when_a_process_ends(elsewhere):
     assert Path(elsewhere.found["left open"]).parent.parent == elsewhere.folder / "tmp"
     assert list((elsewhere.folder / "tmp").iterdir()) == []
 
 
+@needs_another_process
 def test_a_pickle_without_a_path_carries_the_memory(elsewhere, iris):
     train, test, labels, _ = iris
     clf = LogCLClassifier(random_state=0).fit(train, labels)

@@ -15,7 +15,7 @@ from avalanche.training.plugins import ReplayPlugin
 from digits import QUICK, strategy
 
 from logcl import Memory
-from logcl.errors import BadInput
+from logcl.errors import BadInput, Busy
 from logcl.integrations.avalanche import LogCLBuffer, LogCLPlugin
 
 
@@ -133,8 +133,8 @@ def test_a_list_of_experiences_that_is_not_what_it_should_be_costs_no_sample(few
     elif left == "a torn list":
         ledger.write_text(lines + '{"start": 12')
     elif left == "a list of nonsense":
-        ledger.write_text('[]\n{"start": "x", "stop": 1, "digest": 1}\n7\n\n{}')
-    else:  # the next experience was noted, but the memory did not take it any more
+        ledger.write_text('[]\n{"start": "x", "stop": 1, "digest": 1, "held": true}\n7\n\n{}')
+    else:  # a copy of the memory was put back
         run(benchmark, tmp_path / "b.logcl", slice(3))
         ledger.write_text((tmp_path / "b.logcl.experiences").read_text())
     run(benchmark, tmp_path / "a.logcl", slice(2, 5))
@@ -144,12 +144,37 @@ def test_a_list_of_experiences_that_is_not_what_it_should_be_costs_no_sample(few
         assert Memory.open(tmp_path / "a.logcl").n == 240
 
 
+def test_what_was_noted_but_not_taken_is_absorbed_when_it_comes_again(few, tmp_path):
+    first, second, *_ = few.with_task_labels(5).train_stream
+    same_size = first.dataset.subset(range(40)), second.dataset.subset(range(40))
+    memory = Memory.open(tmp_path / "a.logcl", (1, 8, 8))
+    storage = LogCLBuffer(memory, settings=QUICK)
+    with memory.file.writing(), pytest.raises(Busy):
+        storage.update_from_dataset(same_size[0])
+    LogCLBuffer(memory).update_from_dataset(same_size[1])
+    storage.update_from_dataset(same_size[0])
+    storage.update_from_dataset(same_size[0])
+    assert memory.n == 80
+
+
+def test_what_was_taken_but_not_noted_is_known_when_it_comes_again(few, tmp_path):
+    """The last line of the list is missing: killed between the memory's commit and that line."""
+    data = few.with_task_labels(5).train_stream[0].dataset
+    storage = LogCLBuffer(tmp_path / "a.logcl", settings=QUICK)
+    storage.update_from_dataset(data)
+    ledger = tmp_path / "a.logcl.experiences"
+    ledger.write_text(ledger.read_text().replace("true", "tr"))
+    again = LogCLBuffer(tmp_path / "a.logcl")
+    again.update_from_dataset(data)
+    assert again.memory.n == len(data)
+
+
 def run_and_die(split, path):
     """Killed as soon as the second experience is being absorbed."""
 
     def kill():
         ledger = path.with_name(f"{path.name}.experiences")
-        while not ledger.exists() or ledger.read_text().count("start") < 2:
+        while not ledger.exists() or ledger.read_text().count("false") < 2:
             time.sleep(0.002)
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -154,7 +154,8 @@ def frozen_over_others(images, targets):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda x, y: dataset([NORMALISED(image) for image in x], y), "give normalised="),
+        (lambda x, y: dataset([NORMALISED(image) for image in x], y), "say normalised="),
+        (lambda x, y: dataset([image > 0.5 for image in x], y), "type bool"),
         (lambda x, y: dataset([image.flatten() for image in x], y), r"not Tensor of shape \(64,\)"),
         (lambda x, y: dataset([*x[:39], x[39][:, :4]], y), "image 39 has shape .* give image_shape="),
         (lambda x, y: dataset([Image.new("L", (8, 8))] * 39 + [Image.new("RGB", (8, 8))], y), "only some"),

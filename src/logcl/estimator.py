@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from logcl.errors import BadInput, BadSettings, CannotWrite, LogCLError
 from logcl.held import NOTE, Held, Kind, Notes, one_at_a_time, temporary_path
-from logcl.inputs import Label
+from logcl.inputs import Label, to_uint8
 from logcl.memory import Memory
 from logcl.presets import preset
 from logcl.settings import ImageShape, override
@@ -167,9 +167,13 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = y.astype(np.int64) if kind == "float" else y  # whole ones, or they would be no labels
         known = np.unique(y)
         if classes is not None:
-            if (kind == "str") != (_kind_of(np.asarray(classes)) == "str"):
-                raise BadInput(f"classes are {classes!r}, and the labels in y are {kind}; keep to one kind")
-            known = np.union1d(known, np.asarray(classes, dtype=known.dtype if kind != "str" else None))
+            given = np.asarray(classes)
+            if _kind_of(given) != kind:
+                raise BadInput(
+                    f"classes are {_kind_of(given)}, and the labels in y are {kind}; keep to one kind"
+                )
+            known = np.union1d(known, given)
+        X = X.astype(np.float64) if shape is None else to_uint8(X)  # before a file is made for it
         if not hasattr(self, "_held"):
             self._held = self._created(X, kind, shape)
         self._held.check_there()
@@ -179,7 +183,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{self._held.memory.path} has {has} labels, and these are {kind}; keep to one kind"
             )
         images = self._images(X)
-        if self._held.scale is not None and (count := self._held.scale.clipped(X.astype(np.float64))):
+        if self._held.scale is not None and (count := self._held.scale.clipped(X)):
             warnings.warn(
                 f"{count:,} of {X.size:,} values are more than {REACH} spreads away from the centre of their "
                 f"column in the first task and are clipped; begin with a task that has all kinds of values",
@@ -191,7 +195,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _created(self, X: NDArray[Any], kind: Kind, shape: ImageShape | None) -> Held:
         """A new, empty memory for rows like these."""
-        scale = None if shape is not None else Scale.learnt(X.astype(np.float64))
+        scale = None if shape is not None else Scale.learnt(X)
         chosen = preset(self.preset or "fast", shape or table_shape(X.shape[1]))
         if shape is None:
             chosen = table_settings(chosen)

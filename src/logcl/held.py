@@ -11,8 +11,8 @@ import os
 import shutil
 import tempfile
 import threading
-import weakref
 from functools import cached_property
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,7 +67,9 @@ class Held:
         self.owner = os.getpid()
         self._classifier: Classifier | None = None
         if temporary:
-            weakref.finalize(self, _remove, self.memory.path.parent, self.owner)
+            # When nobody has the memory in hand any more, or when the process ends, be it one that was forked
+            # to work for another; never by a process that only inherited it.
+            Finalize(self.memory, shutil.rmtree, (self.memory.path.parent, True), exitpriority=0)
 
     @staticmethod
     def of_bytes(data: bytes) -> Held:
@@ -159,8 +161,3 @@ class Held:
 def temporary_path() -> Path:
     """A name for a new file, in a folder of its own."""
     return Path(tempfile.mkdtemp(prefix="logcl-")) / "memory.logcl"
-
-
-def _remove(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:  # not a child that was forked meanwhile
-        shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The command line. `logcl --help` lists the commands; each is a thin shell around the library.
 
 Exit codes: 0 done, 1 `verify` found a problem, 2 bad input or settings, 3 bad data files, 4 not a memory,
-5 damaged memory, 6 another writer, 7 cannot write, 8 nothing trained yet, 130 interrupted.
+5 damaged memory, 6 another writer, 7 cannot write, 8 nothing trained yet, 9 the cluster failed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ app = typer.Typer(
     help="A memory that never loses a sample, and a classifier that can be retrained from it at any time.",
     epilog="Exit codes: 0 done · 1 problem found by verify · 2 bad input or settings · 3 bad data files · "
     "4 not a memory · 5 damaged memory · 6 another writer · 7 cannot write · 8 nothing trained yet · "
-    "130 interrupted",
+    "9 the cluster failed · 130 interrupted",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

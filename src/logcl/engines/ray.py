@@ -7,6 +7,7 @@ small actor on this machine, which this process asks a few times a second.
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -162,9 +163,13 @@ class Ray:
 
 def _connect(address: str | None) -> None:
     try:
+        host, colon, port = (address or "").rpartition(":")
+        if colon and port.isdigit() and "/" not in host:
+            # Ray itself would try for minutes.
+            socket.create_connection((host, int(port)), timeout=10).close()
         # Silent: what Ray says of itself would break the progress bars.
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise EngineFailed(
             f"there is no Ray cluster at {address or 'this machine'} ({reason}); start one with "

@@ -7,15 +7,13 @@ for experience in benchmark.train_stream:
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 try:
     import avalanche  # noqa: F401
@@ -31,8 +29,9 @@ from avalanche.core import SupervisedPlugin
 from avalanche.training.storage_policy import ExemplarsBuffer
 from numpy.typing import NDArray
 
-from logcl.errors import BadInput, CannotWrite
+from logcl.errors import BadInput
 from logcl.integrations.avalanche_data import Decoder, Look, Normalisation, read, replayed
+from logcl.integrations.experiences import Experience, Experiences, digest
 from logcl.memory import Memory
 from logcl.settings import ImageShape
 
@@ -78,12 +77,11 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         self._memory = memory if isinstance(memory, Memory) else None
         self._like = like
         self._look: Look | None = None
-        self._reached: int | None = (
-            None  # samples that this run has come to; a file of an earlier one has more
-        )
+        self._reached: int | None = None  # samples that this run has come to; an earlier one left more
         self._temporary: Any = None
         self._offered: tuple[tuple[str, int, int | None], AvalancheDataset] | None = None
         self._decoder = Decoder()
+        self._experiences: Experiences | None = None
 
     @property
     def memory(self) -> Memory | None:
@@ -122,10 +120,9 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         look = self._see(exp.dataset)
         if self.memory is None:
             return
-        n = self.memory.n
-        entries = [entry for entry in self._ledger().entries(n) if entry.samples == len(exp.dataset)]
-        digest = _digest(*self._read(exp.dataset, look)) if entries else ""
-        held = next((entry for entry in entries if entry.digest == digest), None)
+        n, count, held = self.memory.n, len(exp.dataset), None
+        if any(other.stop - other.start == count for other in self._known().held(n)):
+            held = self._known().find(digest(*self._read(exp.dataset, look)), n)
         if held is None:
             self._reached = n
         elif self._reached is None:
@@ -142,12 +139,13 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
             return
         pixels, labels = self._read(new_data, self._see(new_data))
         memory = self._opened(pixels)
-        ledger, digest, n = self._ledger(), _digest(pixels, labels), memory.n
-        held = next((entry for entry in ledger.entries(n) if entry.digest == digest), None)
+        known, n = self._known(), memory.n
+        held = known.find(digest(pixels, labels), n)
         if held is None:
-            held = Entry(n, n + len(labels), digest)
-            ledger.add(held)  # before the samples: it counts only once the memory holds as many
+            held = Experience(n, n + len(labels), digest(pixels, labels), held=False)
+            known.add(held)
             memory.absorb(pixels, labels)
+            known.add(held._replace(held=True))
         self._reached = max(self._reached or 0, held.stop)
 
     def update(self, strategy: Any, **kwargs: Any) -> None:
@@ -197,9 +195,11 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         assert self._memory is not None
         return self._memory
 
-    def _ledger(self) -> Ledger:
+    def _known(self) -> Experiences:
         assert self.path is not None
-        return Ledger(self.path.with_name(f"{self.path.name}.experiences"))
+        if self._experiences is None:
+            self._experiences = Experiences(self.path)
+        return self._experiences
 
     def __getstate__(self) -> dict[str, Any]:
         """For checkpoints: the memory is its path, and data sets are not saved."""
@@ -207,7 +207,7 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
             raise BadInput("a temporary memory is gone when a checkpoint is read; give the memory a path")
         if self._look is None and self._like is not None:
             self._see(self._like)
-        gone = dict.fromkeys(("_memory", "_like", "_offered", "_temporary"))
+        gone = dict.fromkeys(("_memory", "_like", "_offered", "_temporary", "_experiences"))
         return {**self.__dict__, **gone, "_decoder": Decoder()}
 
 
@@ -276,60 +276,3 @@ class LogCLPlugin(SupervisedPlugin):  # type: ignore[misc]
         """Absorb the experience."""
         del kwargs
         self.storage_policy.post_adapt(strategy, strategy.experience)
-
-
-class Entry(NamedTuple):
-    """An experience that was absorbed: 0-based position of its first sample, and behind its last."""
-
-    start: int
-    stop: int
-    digest: str
-
-    @property
-    def samples(self) -> int:
-        """How many there are."""
-        return self.stop - self.start
-
-
-class Ledger:
-    """A file beside the memory that lists the experiences in it, a line of JSON each.
-
-    A memory does not say where one task ended, and a run that is begun again must not absorb one twice.
-    Without this file everything else works.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def entries(self, n: int) -> list[Entry]:
-        """The experiences in a memory of n samples, oldest first."""
-        found: list[Entry] = []
-        lines = (
-            self.path.read_text(encoding="utf-8", errors="replace").splitlines() if self.path.exists() else []
-        )
-        for line in lines:
-            try:
-                values = json.loads(line)
-                entry = Entry(int(values["start"]), int(values["stop"]), str(values["digest"]))
-            except (ValueError, KeyError, TypeError):
-                continue  # the line that was being written when the power failed
-            # Where another one begins, no earlier one can have been finished.
-            found = [*(other for other in found if other.stop <= entry.start), entry]
-        return [entry for entry in found if entry.stop <= n]
-
-    def add(self, entry: Entry) -> None:
-        """Append one."""
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(f"\n{json.dumps(entry._asdict())}\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise CannotWrite(f"{self.path} cannot be written ({error.strerror})") from error
-
-
-def _digest(pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> str:
-    digest = hashlib.sha256(repr(pixels.shape).encode())
-    digest.update(labels.astype("<i8").tobytes())
-    digest.update(np.ascontiguousarray(pixels).data)
-    return digest.hexdigest()

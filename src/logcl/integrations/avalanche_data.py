@@ -206,19 +206,16 @@ def read(
 
 
 def _pixels(array: NDArray[Any], normalised: Normalisation | None) -> NDArray[np.uint8]:
-    if array.dtype == np.bool_:
-        array = array.astype(np.float32)
     if normalised is not None:
         mean, deviation = _by_channel(normalised)
         array = array * deviation + mean
         array = array.clip(0, 1) if array.min() > -_ROUNDING and array.max() < 1 + _ROUNDING else array
-    try:
-        return to_uint8(array)
-    except BadInput as error:
+    if array.dtype.kind == "f" and (array.min() < 0 or array.max() > 1):
         raise BadInput(
-            f"{error}: leave that to the benchmark's transforms, or give normalised=(mean, deviation), "
-            f"if the data set itself normalises its images so"
-        ) from error
+            f"an image of the data set reaches from {array.min():g} to {array.max():g}, not from 0 to 1; let "
+            f"the benchmark's transforms normalise images, or say normalised=(mean, deviation)"
+        )
+    return to_uint8(array)
 
 
 def _by_channel(normalised: Normalisation) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -228,7 +225,7 @@ def _by_channel(normalised: Normalisation) -> tuple[NDArray[np.float32], NDArray
 
 def _is_whole(dtype: Any) -> bool:
     if isinstance(dtype, torch.dtype):
-        return not (dtype.is_floating_point or dtype == torch.bool)
+        return not dtype.is_floating_point
     return bool(np.dtype(dtype).kind in "iu")
 
 
