@@ -1,7 +1,8 @@
 """The command line. `logcl --help` lists the commands; each is a thin shell around the library.
 
 Exit codes: 0 done, 1 `verify` found a problem, 2 bad input or settings, 3 bad data files, 4 not a memory,
-5 damaged memory, 6 another writer, 7 cannot write, 8 nothing trained yet, 9 the cluster failed, 130 interrupted.
+5 damaged memory, 6 another writer, 7 cannot write, 8 nothing trained yet, 9 the cluster failed,
+130 interrupted.
 """
 
 from __future__ import annotations
