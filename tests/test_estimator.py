@@ -37,6 +37,14 @@ IN_ANOTHER_PROCESS = {"check_array_api_input": "scipy reads SCIPY_ARRAY_API when
 """Checks that skip themselves here, and why."""
 
 
+BRIEF = {"classifier.min_steps": 40, "classifier.epochs": 4}
+"""Settings of a classifier that is trained in a blink, and is still right about most of iris."""
+
+
+def brief(path: Path | str | None = None, **more: object) -> LogCLClassifier:
+    return LogCLClassifier(path, settings=BRIEF, random_state=0, **more)
+
+
 @pytest.fixture(scope="module")
 def iris():
     return train_test_split(*load_iris(return_X_y=True), random_state=0)
@@ -83,11 +91,11 @@ def elsewhere(iris, tmp_path_factory) -> Elsewhere:
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "tmp").mkdir()
     first = labels < 2
-    clf = LogCLClassifier(folder / "m.logcl", random_state=0)
+    clf = brief(folder / "m.logcl")
     clf.partial_fit(train[first] * 1000, labels[first] == 1)
     answer = clf.predict(test * 1000)
     np.save(folder / "test.npy", test * 1000)
-    joblib.dump(LogCLClassifier(random_state=0).fit(train, labels), folder / "clf.joblib")
+    joblib.dump(brief().fit(train, labels), folder / "clf.joblib")
     environment = {"OMP_NUM_THREADS": "1", "SCIPY_ARRAY_API": "1", "TMPDIR": str(folder / "tmp")}
     ran = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
@@ -144,7 +152,7 @@ def test_classes_far_from_the_first_task_are_still_told_apart():
 
 def test_values_out_of_reach_are_clipped_with_a_warning(iris):
     train, _, labels, _ = iris
-    clf = LogCLClassifier(random_state=0).partial_fit(train, labels)
+    clf = brief().partial_fit(train, labels)
     with pytest.warns(UserWarning, match="1 of 4 values are more than 100 spreads away"):
         clf.partial_fit([[1e9, 3.0, 4.0, 1.0]], [1])
     assert clf.predict([[1e300, -1e300, 0, 0]]).shape == (1,)
@@ -187,7 +195,7 @@ def test_any_number_of_columns(features):
 def test_labels_come_back_as_they_were_given(tmp_path, iris, names):
     train, _, labels, _ = iris
     y = np.asarray(names)[(labels == 0).astype(int)]
-    clf = LogCLClassifier(tmp_path / "m.logcl", random_state=0).fit(train, y)
+    clf = brief(tmp_path / "m.logcl").fit(train, y)
     assert np.array_equal(clf.classes_, np.unique(y))
     assert clf.predict(train).dtype == clf.classes_.dtype == np.asarray(names).dtype
     again = LogCLClassifier(tmp_path / "m.logcl").predict(train)
@@ -198,7 +206,7 @@ def test_labels_come_back_as_they_were_given(tmp_path, iris, names):
 def test_classes_named_before_they_come_have_probability_zero(iris):
     train, test, labels, _ = iris
     two = labels < 2
-    clf = LogCLClassifier(random_state=0).partial_fit(train[two], labels[two], classes=[2, 1, 0, 9])
+    clf = brief().partial_fit(train[two], labels[two], classes=[2, 1, 0, 9])
     assert clf.classes_.tolist() == [0, 1, 2, 9]
     probabilities = clf.predict_proba(test)
     assert (probabilities[:, 2:] == 0).all()
@@ -223,7 +231,7 @@ def test_what_is_no_label(y, sentence):
 
 def test_one_memory_has_one_kind_of_labels(iris):
     train, _, labels, _ = iris
-    clf = LogCLClassifier(random_state=0).fit(train, labels)
+    clf = brief().fit(train, labels)
     with pytest.raises(BadInput, match="has int labels, and these are float; keep to one kind"):
         clf.partial_fit(train, labels.astype(float))
     with pytest.raises(BadInput, match="classes are str, and the labels in y are int; keep to one kind"):
@@ -281,7 +289,7 @@ def test_images_out_of_range_are_refused_before_there_is_a_file(tmp_path, flat):
 
 
 def test_tables_and_images_do_not_mix(iris, digits):
-    clf = LogCLClassifier(random_state=0).fit(iris[0], iris[2])
+    clf = brief().fit(iris[0], iris[2])
     with pytest.raises(BadInput, match="give rows"):
         clf.predict(digits[0])
 
@@ -312,7 +320,7 @@ def test_another_process_goes_on_with_a_table(elsewhere, iris):
 
 def test_fit_never_forgets_a_file(tmp_path, iris):
     train, _, labels, _ = iris
-    clf = LogCLClassifier(tmp_path / "m.logcl", random_state=0).fit(train, labels)
+    clf = brief(tmp_path / "m.logcl").fit(train, labels)
     before = clf.memory_.digest
     with pytest.raises(
         CannotWrite, match="holds 112 samples, which fit would have to forget; use partial_fit"
@@ -334,7 +342,7 @@ def test_fit_takes_an_empty_memory(tmp_path, digits, flat, quick):
 
 def test_a_memory_that_exists_must_agree(tmp_path, iris):
     path = tmp_path / "m.logcl"
-    LogCLClassifier(path, random_state=0).partial_fit(iris[0], iris[2])
+    brief(path).partial_fit(iris[0], iris[2])
     with pytest.raises(BadSettings, match="has other settings than seed = 1"):
         LogCLClassifier(path, random_state=1).partial_fit(iris[0], iris[2])
     with pytest.raises(BadSettings, match="has other settings than unit = 7"):
@@ -369,7 +377,7 @@ def test_the_global_model_is_trained_once_and_when_it_is_needed(tmp_path, iris, 
     train = Classifier.train
     monkeypatch.setattr(Classifier, "train", lambda *given: trained.append(1) or train(*given))
     X, _, y, _ = iris
-    clf = LogCLClassifier(tmp_path / "m.logcl", random_state=0)
+    clf = brief(tmp_path / "m.logcl")
     for part in np.array_split(np.arange(len(X)), 4):
         clf.partial_fit(X[part], y[part])
     assert trained == []
@@ -388,7 +396,7 @@ def test_the_global_model_is_trained_once_and_when_it_is_needed(tmp_path, iris, 
 
 
 def test_a_temporary_memory_goes_with_its_estimator(iris):
-    clf = LogCLClassifier(random_state=0).fit(iris[0], iris[2])
+    clf = brief().fit(iris[0], iris[2])
     first = clf.memory_.path.parent
     clf.fit(iris[0], iris[2])
     gc.collect()
@@ -409,7 +417,7 @@ def test_nothing_is_left_when_a_process_ends(elsewhere):
 @needs_another_process
 def test_a_pickle_without_a_path_carries_the_memory(elsewhere, iris):
     train, test, labels, _ = iris
-    clf = LogCLClassifier(random_state=0).fit(train, labels)
+    clf = brief().fit(train, labels)
     answer = clf.predict_proba(test * 1000)
     pickled = pickle.dumps(clf)
     assert b"torch" not in pickled
@@ -423,7 +431,7 @@ def test_a_pickle_without_a_path_carries_the_memory(elsewhere, iris):
 def test_a_pickle_with_a_path_is_a_reference(tmp_path, iris, monkeypatch):
     train, test, labels, _ = iris
     monkeypatch.chdir(tmp_path)
-    clf = LogCLClassifier("m.logcl", random_state=0).fit(train, labels)
+    clf = brief("m.logcl").fit(train, labels)
     pickled = pickle.dumps(clf)
     assert str(tmp_path / "m.logcl").encode() in pickled
     assert len(pickled) < 2000
@@ -440,7 +448,7 @@ def test_a_pickle_with_a_path_is_a_reference(tmp_path, iris, monkeypatch):
 
 def test_a_copy_goes_its_own_way(iris):
     train, test, labels, _ = iris
-    clf = LogCLClassifier(random_state=0).fit(train, labels)
+    clf = brief().fit(train, labels)
     twin = copy.deepcopy(clf)
     twin.partial_fit(test, [7] * len(test))
     assert 7 in twin.predict(test)
@@ -460,7 +468,7 @@ def _in_a_fork(clf, X, pipe):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_leaves_its_parents_memory_alone(iris):
-    clf = LogCLClassifier(random_state=0).partial_fit(iris[0], iris[2])
+    clf = brief().partial_fit(iris[0], iris[2])
     here, there = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=_in_a_fork, args=(clf, iris[1], there))
     child.start()
@@ -494,11 +502,11 @@ def test_pipelines_searches_and_cross_validation():
 
 def test_threads_give_the_same_answers(iris):
     train, test, labels, _ = iris
-    wanted = LogCLClassifier(random_state=3).fit(train, labels).predict_proba(test)
+    wanted = brief().fit(train, labels).predict_proba(test)
     found: dict[int, np.ndarray] = {}
 
     def run(number: int) -> None:
-        found[number] = LogCLClassifier(random_state=3).fit(train, labels).predict_proba(test)
+        found[number] = brief().fit(train, labels).predict_proba(test)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
     for thread in threads:
@@ -512,7 +520,7 @@ def test_random_state(iris):
     train, test, labels, _ = iris
 
     def answer(random_state):
-        return LogCLClassifier(random_state=random_state).fit(train, labels).predict_proba(test)
+        return brief().set_params(random_state=random_state).fit(train, labels).predict_proba(test)
 
     same = answer(5)
     assert np.array_equal(answer(np.int64(5)), same)
@@ -530,7 +538,7 @@ class Stop(BaseException):
 
 def test_an_interrupted_task_leaves_memory_and_estimator_as_they_were(tmp_path, iris, monkeypatch):
     train, test, labels, truth = iris
-    clf = LogCLClassifier(tmp_path / "m.logcl", unit=16, random_state=0).fit(train, labels)
+    clf = brief(tmp_path / "m.logcl", unit=16).fit(train, labels)
     before, digest, answer = dict(vars(clf)), clf.memory_.digest, clf.predict_proba(test)
 
     def stop(*given: object) -> None:
@@ -550,7 +558,7 @@ def test_an_interrupted_task_leaves_memory_and_estimator_as_they_were(tmp_path, 
 
 def test_a_bad_fit_does_not_cost_what_was_learnt(iris):
     train, test, labels, _ = iris
-    clf = LogCLClassifier(random_state=0).fit(train, labels)
+    clf = brief().fit(train, labels)
     answer = clf.predict_proba(test)
     with pytest.raises(ValueError, match="NaN"):
         clf.fit(np.full((4, 9), np.nan), [1, 2, 3, 4])
