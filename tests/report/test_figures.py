@@ -13,9 +13,10 @@ from logcl import allocation
 from logcl.report import figures, svg
 from logcl.report.figures.canvas import INK, on, round_ones, slug
 from logcl.report.figures.counter import history
+from logcl.report.figures.histograms import grouped
 from logcl.report.figures.lines import series
 from logcl.report.study import headline, studies
-from logcl.result import ERROR_BINS
+from logcl.result import ERROR_BINS, GenerationError
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -125,6 +126,22 @@ def test_examined_only_at_the_end(results):
     assert len(titles(figures.matrix(studies([once])[0].methods[0]))) == 3
     never = results[0].model_copy(update={"accuracy_matrix": (None, None, None)})
     assert figures.matrix(studies([never])[0].methods[0]) is None
+
+
+def test_a_hundred_generations_are_drawn_in_groups():
+    bins = len(ERROR_BINS) - 1
+    found = [
+        GenerationError(generation=g, samples=g + 1, mse=0.01 * g, histogram=(g + 1,) + (0,) * (bins - 1))
+        for g in range(100)
+    ]
+    groups = grouped(found)
+    assert [group.name for group in groups] == [
+        "0", "1", "2 to 3", "4 to 7", "8 to 15", "16 to 31", "32 to 63", "64 to 99",
+    ]  # fmt: skip
+    assert sum(group.samples for group in groups) == sum(error.samples for error in found)
+    assert all(group.histogram.sum() == group.samples for group in groups)
+    assert groups[2].mse == pytest.approx((3 * 0.02 + 4 * 0.03) / 7)
+    assert [group.name for group in grouped(found[:4])] == ["0", "1", "2", "3"]
 
 
 def test_histograms_hold_all_samples_but_the_buffer(study):

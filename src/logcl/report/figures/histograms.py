@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from numpy.typing import NDArray
 
 from logcl.report.figures.canvas import COLOURS, INK, Box, Drawing, boxes, listed, sheet, slug, styled
 from logcl.report.study import Runs
@@ -26,20 +29,54 @@ def limits(methods: Sequence[Runs]) -> tuple[float, float]:
     return float(ERROR_BINS[max(filled[0] - 1, 0)]), float(ERROR_BINS[min(filled[-1] + 2, len(used))])
 
 
+_MOST_ROWS = 10
+"""More generations than this are drawn in groups."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Generations that are drawn in one row."""
+
+    name: str
+    """E.g. 3, or 4 to 7."""
+    samples: int
+    mse: float
+    histogram: NDArray[np.int64]
+
+
+def grouped(found: Sequence[GenerationError]) -> list[Group]:
+    """A row for each generation or, of a hundred, for 0, 1, 2 to 3, 4 to 7, and so on."""
+    together = len(found) > _MOST_ROWS
+    groups = []
+    for _, members in groupby(found, lambda e: e.generation.bit_length() if together else e.generation):
+        mine = list(members)
+        first, last = mine[0].generation, mine[-1].generation
+        samples = sum(error.samples for error in mine)
+        groups.append(
+            Group(
+                f"{first}" if first == last else f"{first} to {last}",
+                samples,
+                sum(error.mse * error.samples for error in mine) / samples,
+                np.sum([error.histogram for error in mine], axis=0),
+            )
+        )
+    return groups
+
+
 @styled()
 def errors(runs: Runs, between: tuple[float, float]) -> Drawing | None:
-    """One row a generation, its share of samples by error; None without histograms."""
-    found = counted(runs)
+    """One row a generation or group of them, its share of samples by error; None without histograms."""
+    found = grouped(counted(runs))
     if not found:
         return None
     figure = sheet("narrow", 0.62 * len(found) + 0.75)
     rows = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
     hover = {}
-    for axes, error in zip(rows, found, strict=True):
-        shares = np.array(error.histogram) / error.samples
+    for number, (axes, error) in enumerate(zip(rows, found, strict=True)):
+        shares = error.histogram / error.samples
         filled = np.flatnonzero(shares)
-        gid = f"generation-{error.generation}"
-        colour = COLOURS[error.generation % len(COLOURS)]
+        gid = f"generation-{slug(error.name)}"
+        colour = COLOURS[number % len(COLOURS)]
         widths = np.diff(ERROR_BINS)
         boxes(
             axes,
@@ -52,9 +89,9 @@ def errors(runs: Runs, between: tuple[float, float]) -> Drawing | None:
         axes.axvline(max(error.mse, between[0]), color=INK, linewidth=1.2, linestyle="--", zorder=3)
         axes.set(xscale="log", xlim=between, ylim=(0, 1.05 * shares.max()), yticks=[])
         axes.spines["left"].set_visible(False)
-        axes.set_ylabel(f"{error.generation}", rotation=0, ha="right", va="center")
+        axes.set_ylabel(error.name, rotation=0, ha="right", va="center")
         hover[gid] = tuple(
-            f"generation {error.generation}: {error.histogram[k]:,} of {error.samples:,} samples have an "
+            f"generation {error.name}: {error.histogram[k]:,} of {error.samples:,} samples have an "
             f"error of {ERROR_BINS[k]:.1e} to {ERROR_BINS[k + 1]:.1e}"
             for k in filled
         )
@@ -64,7 +101,7 @@ def errors(runs: Runs, between: tuple[float, float]) -> Drawing | None:
     rows[-1].xaxis.set_minor_locator(NullLocator())
     rows[-1].set_xlabel("mean squared error of a sample")
     figure.supylabel("generation", fontsize=10)
-    means = [f"{e.mse:.2g} in generation {e.generation}" for e in found]
+    means = [f"{e.mse:.2g} in generation {e.name}" for e in found]
     return Drawing(
         f"errors-{slug(runs.label)}",
         f"{runs.label}, seed {runs.first.seed}",
