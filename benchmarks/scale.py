@@ -168,7 +168,8 @@ def codec(kind: Kind, quick: bool) -> CodecCosts:
         level = Slot(0, 1, count)
         return LocalModel.fit(level, raw(x[:count], y[:count]), settings, 0, None, start)[0]
 
-    first = fitted(sizes[1], None)
+    # What is trained goes on where the largest level is; of cosines only the step is taken over.
+    first = fitted(sizes[1] if settings.generator.network == "cosine" else sizes[-1], None)
     fits = {count: timed(lambda count=count: fitted(count, first)) for count in sizes}
     large, drawn = fits[sizes[-1]][1], np.random.default_rng(0)
 

@@ -50,25 +50,22 @@ def _memory(load: Load, found: Forecast) -> Table:
 
 def _retraining(load: Load, found: Forecast) -> Table:
     samples, seconds = found.task_encoded, found.task_seconds
-    rows = [
-        (name, samples_of, seconds_of)
-        for name, samples_of, seconds_of in (
-            ("a task, median", samples.median, seconds.median),
-            ("a task, mean", samples.mean, seconds.mean),
-            ("a task, 99 of 100 at most", samples.high, seconds.high),
-            ("a task, worst", samples.worst, seconds.worst),
-            ("a day, mean", found.day_encoded, found.day_seconds),
-            ("a day, worst", found.worst_day_encoded, found.worst_day_seconds),
-            ("a day at the end, one model of everything", load.samples * load.per_day / load.per_task,
-             found.one_model_day_seconds),
-        )
-    ]  # fmt: skip
-    cells = [
-        (name, _number(samples_of), lasting(seconds_of), lasting(seconds_of / _cores(load)))
-        for name, samples_of, seconds_of in rows
-    ]
+    figures = (
+        ("a task, median", samples.median, seconds.median),
+        ("a task, mean", samples.mean, seconds.mean),
+        ("a task, 99 of 100 at most", samples.high, seconds.high),
+        ("a task, worst", samples.worst, seconds.worst),
+        ("a day, mean", found.day_encoded, found.day_seconds),
+        ("a day, worst", found.worst_day_encoded, found.worst_day_seconds),
+        ("a day at the end, one model of everything", load.samples * load.per_day / load.per_task,
+         found.one_model_day_seconds),
+    )  # fmt: skip
+    rows = tuple(
+        (name, _number(fitted), lasting(spent), lasting(spent / _cores(load)))
+        for name, fitted, spent in figures
+    )
     columns = ("retraining", "samples fitted", "one core", f"{load.nodes:,} x {load.cores:,} cores")
-    return Table("Retraining", columns, tuple(cells))
+    return Table("Retraining", columns, rows)
 
 
 def _worst(load: Load, found: Forecast) -> Table:
@@ -82,7 +79,7 @@ def _worst(load: Load, found: Forecast) -> Table:
         ("main memory of a node that fits its share", human_bytes(worst.ram_bytes / load.nodes)),
         ("disk during the commit, all nodes together", human_bytes(worst.disk_bytes)),
         ("images that come meanwhile", f"{worst.waiting:,}, {human_bytes(worst.waiting * load.values)} raw"),
-        ("the next as large",
+        ("the next that fits everything",
          f"at {found.next_carry:,} samples, {_number(found.next_carry_days)} days after the end"),
     )  # fmt: skip
     return Table("The worst task", ("what", ""), rows)
