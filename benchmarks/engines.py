@@ -64,7 +64,7 @@ def absorb(engine: Local | Ray, start: Path, folder: Path) -> str:
 
 
 CELLS = [
-    Cell(stream="digits", method="joint", seed=seed, tasks=2, changes={"classifier.min_steps": 1000})
+    Cell(stream="digits", method="joint", seed=seed, tasks=2, changes={"classifier.min_steps": 400})
     for seed in range(4)
 ]
 
