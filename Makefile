@@ -19,6 +19,7 @@ smoke: install
 # The tables and figures of results/ and the README, made anew from the result files.
 results: install
 	@$(BIN)/python benchmarks/results.py
+	@$(BIN)/python benchmarks/scale.py --write
 
 # The site of the docs and the reference, in site/; every warning is an error.
 docs: install

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from logcl.database import write_errors
 from logcl.errors import Busy, CannotWrite, Damaged, LogCLError, NewerFormat, NotAMemory
 from logcl.storage import MemoryFile
 
@@ -380,3 +381,14 @@ def test_the_header_is_readable_json(file):
     (text,) = database.execute("SELECT data FROM parts WHERE name = 'header'").fetchone()
     database.close()
     assert json.loads(text)["memory"] == {"n": 3}
+
+
+def test_a_part_that_is_too_large_for_sqlite_is_told_apart_from_a_full_disk(tmp_path):
+    """The real error, of a connection whose limit is low enough to reach."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        if not hasattr(database, "setlimit"):
+            pytest.skip("needs Python 3.11")
+        database.execute("CREATE TABLE parts (data BLOB)")
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1000)
+        with pytest.raises(CannotWrite, match="larger than the 1 GB"), write_errors(tmp_path / "pets.logcl"):
+            database.execute("INSERT INTO parts VALUES (?)", (bytes(2000),))

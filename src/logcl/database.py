@@ -111,6 +111,11 @@ def write_errors(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         if "locked" in str(error):
             raise Busy(f"{path} is locked by another program and is as it was; try again") from error
+        if "too big" in str(error):
+            raise CannotWrite(
+                f"{path} could not be written and is as it was: a level is larger than the 1 GB that SQLite "
+                f"keeps in a row; use several memories, or codes of fewer bytes"
+            ) from error
         # A full disk shows as "database or disk is full" or, from a failed write, "disk I/O error".
         raise CannotWrite(
             f"{path} could not be written ({printable(error)}) and is as it was; free space on the "
