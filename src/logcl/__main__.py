@@ -14,6 +14,10 @@ def main() -> None:
     except KeyboardInterrupt:
         print("logcl: interrupted before anything was changed", file=sys.stderr)
         sys.exit(130)
+    finally:
+        # An interrupt that hit code made from a string, as dataclasses are while torch loads, is remembered
+        # by Python and ends the process by a signal, though it was handled. Other such code makes it forget.
+        exec("")
 
 
 if __name__ == "__main__":
