@@ -6,8 +6,10 @@ import torch
 from torch import nn
 
 from logcl import Classifier, Memory
+from logcl.classifier import _learn
 from logcl.database import PAGE
 from logcl.errors import BadInput, BadSettings, Damaged, NotTrained
+from logcl.progress import Silent
 from logcl.samples import Share
 
 
@@ -147,3 +149,17 @@ def test_one_share_after_the_other_is_a_share_of_each_sample(memory):
     for rank, (images, classes) in enumerate(parts):
         assert torch.equal(images, x[rank::3])
         assert np.array_equal(classes, y[rank::3])
+
+
+def test_a_process_without_a_sample_of_its_own_trains_all_the_same(memory, monkeypatch):
+    """More processes than samples: each makes as many steps, on a sample that another has too."""
+    monkeypatch.setattr(nn.parallel, "DistributedDataParallel", lambda network: network)
+    now = memory.snapshot()
+    settings = now.settings.classifier.model_copy(update={"epochs": 1, "min_steps": 2})
+    state = torch.Generator().manual_seed(0).get_state()
+    share = Share(rank=now.n + 3, of=now.n + 4)
+    with torch.random.fork_rng():
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))  # a batch of one has no statistics
+    before = network[1].weight.detach().clone()
+    weights = _learn(now, network, settings, 0, state, share, Silent())
+    assert not torch.equal(weights["1.weight"], before)

@@ -230,41 +230,46 @@ def _learn(
         generator = generator_for(seed, _GLOBAL, share.rank)
     network.to(choose_device())
     trained = nn.parallel.DistributedDataParallel(network) if share.of > 1 else network
+    if share.rank >= now.n:
+        share = Share(share.rank % now.n, share.of)  # more processes than samples
     mine = np.array(share.indices(now.n))
     # All make as many steps, or one would wait for ever: who has a sample less sees one of its own twice.
     count = -(-now.n // share.of)
-    mine = np.resize(mine if len(mine) else np.ones(1, np.int64), count)
     settings = settings.model_copy(update={"batch_size": max(round(settings.batch_size / share.of), 1)})
     if count * int(np.prod(now.settings.image_shape)) <= _CACHE:
         images, classes = now.everything(progress, share)
         labels = torch.from_numpy(classes)
 
         def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
-            rows = rows % len(labels)
+            rows = rows % len(mine)
             return images[rows], labels[rows]
 
     else:
 
         def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
-            x, y = now.fetch(mine[rows.numpy()])
+            x, y = now.fetch(mine[rows.numpy() % len(mine)])
             return x, torch.from_numpy(y)
 
-    work = Work(generator, progress, "global model")
-    fit(trained, lambda rows: batch_loss(trained, *fetch(rows), settings), count, settings, work)
+    train_on(trained, fetch, count, settings, Work(generator, progress, "global model"))
     return {name: value.cpu() for name, value in network.state_dict().items()}
 
 
 def train_network(
     spec: networks.ClassifierSpec, fetch: Fetch, count: int, settings: ClassifierSettings, work: Work
 ) -> nn.Module:
-    """Train a classifier on `count` samples; `fetch(rows)` gives uint8 images and class numbers of a batch.
+    """A new classifier, trained on `count` samples."""
+    network = new_network(spec, work)
+    train_on(network, fetch, count, settings, work)
+    return network
+
+
+def train_on(network: nn.Module, fetch: Fetch, count: int, settings: ClassifierSettings, work: Work) -> None:
+    """Train on `count` samples; `fetch(rows)` gives uint8 images and class numbers of a batch.
 
     The same function trains the global model and the classifiers of all methods that begin afresh, so that
     they differ only in the samples they are given.
     """
-    network = new_network(spec, work)
     fit(network, lambda rows: batch_loss(network, *fetch(rows), settings), count, settings, work)
-    return network
 
 
 def new_network(spec: networks.ClassifierSpec, work: Work) -> networks.ImageClassifier:
