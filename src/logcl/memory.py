@@ -13,59 +13,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
 from torch import Tensor
 
 from logcl import allocation, buffer, fitting, samples, staging
 from logcl.engines import Engine, Local
 from logcl.errors import BadInput, BadSettings, Busy, Damaged, LogCLError, NotAMemory, NotTrained
+from logcl.fields import Fields
 from logcl.header import Header
-from logcl.inputs import Label, Labels, as_labels, as_pixels, number_classes
+from logcl.inputs import Label, as_labels, as_pixels, number_classes
 from logcl.local_model import LocalModel
 from logcl.presets import preset as preset_settings
 from logcl.progress import Callback, Counted, Heard, Moment, Progress
 from logcl.samples import Share
-from logcl.settings import Frozen, ImageShape, Settings, override, parse_as
+from logcl.settings import ImageShape, Settings, override, parse_as
 from logcl.snapshot import ReplayDataset, ReplayStream, Snapshot, inconsistency
 from logcl.storage import MemoryFile
-from logcl.words import printable
 
 _WORTH_STAGING = 0.5
 """Seconds of training that are kept until the commit; a sync takes some hundredths of one."""
-
-
-Note = Annotated[str, Field(max_length=2**22)]
-
-
-class Fields(Frozen):
-    """What the header of the file says of the memory, beside its parts."""
-
-    n: int = Field(ge=0, lt=2**62)
-    classes: Labels
-    settings: Settings
-    notes: Annotated[dict[Annotated[str, Field(max_length=100)], Note], Field(max_length=100)] = Field(
-        default_factory=dict
-    )
-    """Texts that whoever made the memory keeps in it; LogCL itself reads none of them."""
-
-    def as_data(self) -> dict[str, Any]:
-        """For the header: without notes if there are none, as headers were before there could be any."""
-        return self.model_dump(mode="json", exclude=None if self.notes else {"notes"})
-
-    @staticmethod
-    def of(header: Header, path: Path) -> Fields:
-        """Read them off a header; `path` is for the message if that fails."""
-        try:
-            return Fields.model_validate(header.fields)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            where = printable(".".join(map(str, problem["loc"])))
-            raise Damaged(f"{path}: the header cannot be used ({where}: {problem['msg']})") from error
 
 
 @dataclass(frozen=True)

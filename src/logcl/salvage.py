@@ -13,8 +13,9 @@ from pathlib import Path
 from logcl import allocation, buffer, samples
 from logcl.database import PAGE
 from logcl.errors import CannotWrite, Damaged, NotAMemory
+from logcl.fields import Fields
 from logcl.local_model import LocalModel
-from logcl.memory import Fields, Memory
+from logcl.memory import Memory
 from logcl.remains import Remains, find_remains
 
 
