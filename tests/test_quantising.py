@@ -11,11 +11,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from logcl import entropy, networks, quantising
+from logcl.allocation import Slot
 from logcl.encoding import Encoding, decode, to_unit
-from logcl.local_model import decoder_spec
+from logcl.local_model import LocalModel, decoder_spec
 from logcl.networks import CosineDecoder, coefficient_count, coefficients
 from logcl.presets import preset
 from logcl.progress import Silent
+from logcl.samples import Run, Samples
 from logcl.settings import Settings, override
 from logcl.stored import FINENESS
 from logcl.training import Work, generator_for
@@ -247,6 +249,21 @@ def test_few_bytes_have_few_symbols():
 def test_learned_codes_of_a_given_quality(digits):
     x = digits[0][:512]
     assert psnr(x, decoded(code(x, digit_settings(psnr=17)), x)) == pytest.approx(17, abs=1)
+
+
+def test_quality_is_judged_by_samples_that_are_raw(digits, by_bytes):
+    """What was decoded before is easy to decode again. Its quality must not pay for that of new samples."""
+    x = digits[0][:512].copy()
+    x[:384] = decoded(by_bytes[3], x)[:384]
+
+    def quality_of_new(first: Run) -> float:
+        together = Samples(x, digits[1][:512], (first, Run(128)))
+        model, _ = LocalModel.fit(Slot(2, 1, 512), together, digit_settings(psnr=17), 2)
+        return psnr(x[384:], model.replay()[0].numpy()[384:])
+
+    beside_old = quality_of_new(Run(384, (0.03,)))
+    assert beside_old == pytest.approx(17, abs=1)
+    assert beside_old > quality_of_new(Run(384)) + 0.5
 
 
 def test_a_decoder_to_begin_with_is_used_and_left_alone(digits, by_bytes):

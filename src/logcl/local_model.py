@@ -234,7 +234,8 @@ def _encode(
         begin = None
         if start is not None and options.warm_start and start.about.decoder == spec:
             begin = quantising.Start(start.decoder, start.analysis)
-        return quantising.trained(samples.x, spec, options, work, begin)
+        raw = np.repeat([run.generation < 0 for run in samples.runs], [run.count for run in samples.runs])
+        return quantising.trained(samples.x, spec, options, work, begin, raw)
     if slot.stop >> spec.code_length:
         raise BadSettings(f"{slot.stop} samples need codes of more than generator.bits = {options.bits} bits")
     if len(samples) > SAMPLES_A_BYTE * networks.weight_count(spec):

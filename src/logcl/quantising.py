@@ -63,13 +63,16 @@ def trained(
     settings: GeneratorSettings,
     work: Work,
     start: Start | None,
+    raw: NDArray[np.bool_] | None = None,
     distortion: Callable[[Tensor, Tensor], Tensor] = nn.functional.mse_loss,
 ) -> Encoding:
     """Encoder and decoder trained together for the least error at the rate asked for; x (n, C, H, W).
 
     loss = squared error + exchange · bits, where the bits come from a logistic distribution that is learned
     for each symbol, and rounding is uniform noise for the bits, the rounded value itself for the decoder.
-    `exchange` drifts until the target is met.
+    `exchange` drifts until the target is met: bytes by all images, quality by the `raw` ones (n,), all by
+    default. What was decoded before has lost what was hard to encode. If it were judged as well, every merge
+    would find its quality too good, and the next one be coarser.
     `distortion` of (decoded, image), both in [0, 1], takes the place of the squared error in the loss.
     """
     device = choose_device()
@@ -85,6 +88,9 @@ def trained(
     images = torch.from_numpy(x).to(device)
     exchange = float(analysis.exchange)
     wanted = 0.0 if settings.bytes_per_sample is None else 8 * settings.bytes_per_sample
+    judged = torch.ones(len(x))
+    if settings.psnr is not None and raw is not None:
+        judged = torch.from_numpy(raw).to(torch.float32)
 
     def loss(rows: Tensor) -> Tensor:
         nonlocal exchange
@@ -92,11 +98,14 @@ def trained(
         position = analysis(image)
         bits = analysis.prior.bits(position + torch.rand_like(position) - 0.5)
         rounded = position + (position.round() - position).detach()
-        error = distortion(decoder(rounded / FINENESS), image)
+        decoded = decoder(rounded / FINENESS)
         # Less a constant, so that the loss of a code on target is its error, whatever the exchange is.
-        total: Tensor = error + exchange * (bits - wanted)
-        excess = _excess(settings, float(bits.detach()) / 8, float(error.detach()))
-        exchange *= math.exp(0.1 * max(min(excess, 1), -1))
+        total: Tensor = distortion(decoded, image) + exchange * (bits - wanted)
+        errors, say = (decoded.detach() - image).square().flatten(1).mean(dim=1).cpu(), judged[rows]
+        error = float((say * errors).sum() / say.sum().clamp(min=1))
+        excess = _excess(settings, float(bits.detach()) / 8, error)
+        # As fast as there are samples that have a say; the others are content.
+        exchange *= math.exp(0.1 * float(say.mean()) * max(min(excess, 1), -1))
         exchange = min(max(exchange, usual / 100), 100 * usual)
         return total
 

@@ -106,7 +106,7 @@ class GeneratorSettings(Recipe):
     bytes_per_sample: float | None = Field(None, gt=0, le=2**30)
     """Quantised codes: bytes of a sample's code, on average. Either this or `psnr` is set."""
     psnr: float | None = Field(None, gt=0, le=40)
-    """Quantised codes: quality of one encoding in dB, 10 · log10(1 / mean squared error)."""
+    """Quantised codes: quality of a sample's first encoding in dB, 10 · log10(1 / mean squared error)."""
     symbols: int = Field(64, ge=1, le=65_536)
     """Quantised codes of `mlp` and `conv`: integers in a code, at most three a byte asked for; those not
     worth their bytes stay zero."""
