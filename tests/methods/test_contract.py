@@ -10,7 +10,9 @@ import pytest
 from logcl import experiment, methods
 from logcl.errors import BadSettings, Damaged, NotTrained
 from logcl.methods import METHODS, Method, Problem
+from logcl.methods.exemplars import Exemplars
 from logcl.methods.protocol import BOOKKEEPING
+from logcl.methods.raw import RawSamples
 from logcl.presets import preset
 from logcl.progress import Silent
 from logcl.result import Result
@@ -116,6 +118,16 @@ class TestEveryMethod:
             assert learned.sizes[1] <= counted  # the file also holds the global model
         else:
             assert learned.sizes[1] == counted
+
+    def test_says_which_samples_it_keeps(self, learned):
+        parts = vars(learned.method).values()
+        everything = len(learned.first) + len(learned.second)
+        has_budget = any(isinstance(part, Exemplars) for part in parts)
+        has_all = any(isinstance(part, RawSamples) for part in parts) or (
+            isinstance(learned.method, methods.Replays)
+            and len(learned.method.replayed().arrival) == everything
+        )
+        assert learned.method.keeps == ("budget" if has_budget else "all" if has_all else "none")
 
     def test_goes_on_from_a_file_as_if_nothing_had_happened(self, learned, digits):
         again = methods.load(learned.saved, problem(learned.folder / "again", learned.name))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from logcl.methods import keeps
 from logcl.presets import BUDGETS, USUAL_BUDGET
 from logcl.presets import preset as preset_settings
 from logcl.result import Result
@@ -114,13 +115,9 @@ def label(result: Result) -> str:
     if result.method == "codec-buffer":
         wanted = result.options.get("bytes_per_sample")
         parts += [result.options["codec"], *([f"{wanted:g} B"] if wanted else [])]
-    if result.method in _BUFFERS and result.budget not in (None, BUDGETS.get(preset, USUAL_BUDGET)):
+    if keeps(result.method) == "budget" and result.budget not in (None, BUDGETS.get(preset, USUAL_BUDGET)):
         parts.append(str(result.budget))
     return ", ".join(parts)
-
-
-_BUFFERS = ("er", "mir", "gss", "gmed", "icarl", "gdumb", "vcl")
-"""Methods that keep as many samples as they are allowed to."""
 
 
 def _seconds(results: Sequence[Result], phase: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from logcl import allocation
 from logcl.benchmark.published import published
 from logcl.benchmark.table import Table
+from logcl.methods import keeps
 from logcl.presets import BUDGETS
 from logcl.result import Result
 from logcl.words import human_bytes, spread
@@ -86,23 +87,11 @@ def table2(results: Results) -> list[Table]:
     return [Table(title, columns, tuple(rows), (_ACCURACY, *_part(results)))]
 
 
-_KEEP_ALL = {
-    "logcl",
-    "joint",
-    "cumulative",
-    "continued",
-    "replay-buffer",
-    "codec-buffer",
-    "generative-replay",
-    "binplay",
-}
-_KEEP_NONE = {"finetune", "ewc", "ewc-online", "si", "hypercl", "dgr-vae", "curl"}
-
-
 def _samples_kept(result: Result) -> str:
-    if result.method in _KEEP_ALL:
+    kept = keeps(result.method)
+    if kept == "all":
         return f"all {sum(task.samples for task in result.tasks):,}"
-    return "none" if result.method in _KEEP_NONE else (result.budget or "–")
+    return (result.budget or "–") if kept == "budget" else "none"
 
 
 def extreme(results: Results) -> list[Table]:

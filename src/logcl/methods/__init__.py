@@ -30,13 +30,13 @@ from logcl.methods.icarl import ICaRL
 from logcl.methods.joint import Joint
 from logcl.methods.logcl import LogCL
 from logcl.methods.mir import MIR
-from logcl.methods.protocol import HasLevels, Method, Problem, Replayed, Replays, State
+from logcl.methods.protocol import HasLevels, Keeps, Method, Problem, Replayed, Replays, State
 from logcl.methods.si import SI
 from logcl.methods.vcl import VCL
 from logcl.settings import Frozen, changed, described, parse_as
 
 __all__ = [
-    "METHODS", "HasLevels", "Method", "Problem", "Replayed", "Replays", "State", "create", "load",
+    "METHODS", "HasLevels", "Method", "Problem", "Replayed", "Replays", "State", "create", "keeps", "load",
     "options_of", "save",
 ]  # fmt: skip
 
@@ -96,6 +96,11 @@ def options_of(name: str, changes: Mapping[str, Any] | None = None) -> Frozen:
         known = ", ".join(f"{name}.{option}" for option, _, _ in described(usual)) or "none"
         raise BadSettings(f"there is no option {name}.{wrong}; the options of {name} are: {known}")
     return parse_as(entry.method.Options, data)
+
+
+def keeps(name: str) -> Keeps:
+    """Which samples a method keeps; one that is not known here, out of a result file, has none to show."""
+    return METHODS[name].method.keeps if name in METHODS else "none"
 
 
 def create(name: str, problem: Problem, options: Mapping[str, Any] | None = None) -> Method:

@@ -101,6 +101,7 @@ class CodecBuffer(Method):
 
     Options = CodecBufferOptions
     options: CodecBufferOptions
+    keeps = "all"
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)

@@ -13,6 +13,8 @@ from logcl.streams import Task
 class Continued(Method):
     """Keeps every raw sample; each task trains the same network further, on i ~ U{1..n}."""
 
+    keeps = "all"
+
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
         self.raw = RawSamples(problem)

@@ -13,6 +13,8 @@ from logcl.streams import Task
 class Cumulative(Method):
     """Keeps every raw sample; after each task a new network is trained on all of them, asked for or not."""
 
+    keeps = "all"
+
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
         self.raw = RawSamples(problem)

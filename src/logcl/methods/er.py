@@ -16,6 +16,8 @@ from logcl.streams import Task
 class ER(Method):
     """A reservoir of raw samples; each step trains on a batch of the task and one as large out of it."""
 
+    keeps = "budget"
+
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
         self.solver: Solver = Solver(problem)

@@ -16,6 +16,8 @@ from logcl.streams import Task
 class GDumb(Method):
     """A buffer with as many samples of each class as there is room for, and no learning before the end."""
 
+    keeps = "budget"
+
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
         self.buffer = Exemplars(problem)

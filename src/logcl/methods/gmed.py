@@ -33,6 +33,7 @@ class GMED(Method):
 
     Options = GMEDOptions
     options: GMEDOptions
+    keeps = "budget"
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)

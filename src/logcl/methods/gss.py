@@ -50,6 +50,7 @@ class GSS(Method):
 
     Options = GSSOptions
     options: GSSOptions
+    keeps = "budget"
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)

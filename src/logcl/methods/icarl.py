@@ -22,6 +22,8 @@ from logcl.training import choose_device
 class ICaRL(Method):
     """The network learns an embedding; classes are told by the mean embedding of their exemplars."""
 
+    keeps = "budget"
+
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
         self.solver: Solver = Solver(problem)

@@ -13,6 +13,8 @@ from logcl.streams import Task
 class Joint(Method):
     """Keeps every raw sample; trains afresh on all of them when a prediction is asked for."""
 
+    keeps = "all"
+
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
         self.raw = RawSamples(problem)

@@ -22,6 +22,8 @@ MEMORY = "memory.logcl"
 class LogCL(Method):
     """The paper's method; everything it keeps is the file `memory.logcl` in the run's folder."""
 
+    keeps = "all"
+
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
         self.memory = Memory(problem.folder / MEMORY)

@@ -29,6 +29,7 @@ class MIR(Method):
 
     Options = MIROptions
     options: MIROptions
+    keeps = "budget"
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)

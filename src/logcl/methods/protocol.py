@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ from logcl.training import Work, generator_for
 State = dict[str, Tensor]
 """Everything that a method needs to go on, by name."""
 
+Keeps = Literal["none", "budget", "all"]
+"""Which samples a method keeps, in whatever form: none, as many as its budget allows, or all."""
 
 BOOKKEEPING = "bookkeeping."
 """Names of what only an experiment needs, to compare replay with the originals: not counted as memory."""
@@ -102,6 +104,7 @@ class Method(abc.ABC):
 
     Options: ClassVar[type[Frozen]] = Frozen
     """The hyperparameters that are its own; `options` holds their values."""
+    keeps: ClassVar[Keeps] = "none"
 
     solver: Solves
 

@@ -68,6 +68,8 @@ class Everything:
 class SingleModel(Method):
     """Retrains one model on everything it regenerates; a classifier is trained on replay when asked."""
 
+    keeps = "all"
+
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
         settings = problem.settings.model_copy(update={"generator": self.generator()})

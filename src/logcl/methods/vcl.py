@@ -209,6 +209,7 @@ class VCL(Method):
 
     Options = VCLOptions
     options: VCLOptions
+    keeps = "budget"
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
