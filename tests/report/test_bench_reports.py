@@ -62,10 +62,11 @@ def test_figures_say_what_the_data_say(dressed):
     assert "logcl, fast reaches" in accuracy.alternative
     assert "webp" in accuracy.alternative
     assert any(name.startswith("quality-by-bytes") for name in drawings)
-    fits, seconds = benches.drawings("growth", dressed["growth"])
+    fits, models, seconds = benches.drawings("growth", dressed["growth"])
     assert "one model, planned reaches" in fits.alternative
     assert "at 999," in fits.alternative
     assert "generative-replay" in seconds.alternative
+    assert "at most, planned reaches" in models.alternative
     names = [drawing.name for drawing in benches.drawings("table1", dressed["table1"])]
     assert names == ["methods-mnist", "methods-omniglot"]
 

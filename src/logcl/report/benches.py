@@ -161,28 +161,40 @@ def _growth(results: Results) -> list[Drawing]:
     first = results[0]
     task = max(round(np.mean([t.samples for t in first.tasks])), 1)
     plan = planned(10**6, first.settings.unit, task)
-    lines: dict[str, Points] = {
-        "LogCL, planned": [(n, ours / n) for n, _, ours, _, _ in plan],
-        "one model, planned": [(n, single / n) for n, _, _, single, _ in plan],
+    fits: dict[str, Points] = {
+        "LogCL, planned": [(p.n, p.fitted / p.n) for p in plan],
+        "one model, planned": [(p.n, p.alone / p.n) for p in plan],
+    }
+    models: dict[str, Points] = {
+        "LogCL, planned": [(p.n, p.models) for p in plan],
+        "at most, planned": [(p.n, p.most + 1) for p in plan],
     }
     seconds: dict[str, Points] = {}
     for result in results:
-        n = np.cumsum([t.samples for t in result.tasks])
-        fits = np.cumsum([t.trained for t in result.tasks]) / n
-        lines[f"{result.method}, measured"] = list(zip(n.tolist(), fits.tolist(), strict=True))
+        n = np.cumsum([t.samples for t in result.tasks]).tolist()
+        fitted = np.cumsum([t.trained for t in result.tasks]) / n
         spent = np.cumsum([t.seconds.get("absorb", 0.0) for t in result.tasks]) / n * 1000
-        seconds[result.method] = list(zip(n.tolist(), spent.tolist(), strict=True))
+        fits[f"{result.method}, measured"] = list(zip(n, fitted.tolist(), strict=True))
+        models[f"{result.method}, measured"] = [
+            (count, t.models) for count, t in zip(n, result.tasks, strict=True)
+        ]
+        seconds[result.method] = list(zip(n, spent.tolist(), strict=True))
 
     def samples(value: float) -> str:
         return f"{value:,.0f}"
 
     return [
         _curves(
-            "fits-by-samples", "How often a sample has been fitted", lines, "samples seen",
+            "fits-by-samples", "How often a sample has been fitted", fits, "samples seen",
             "fits a sample", samples, lambda value: f"{value:.1f}",
             "All fits so far, divided by the samples seen: it grows with the logarithm where levels merge "
             "like bits, and in proportion where one model is retrained at each task.",
             both_logarithmic=True,
+        ),
+        _curves(
+            "models-by-samples", "Models alive", models, "samples seen", "models", samples,
+            lambda value: f"{value:.0f}",
+            "One for each 1-bit of the number of units seen, so at most one more than its logarithm.",
         ),
         _curves(
             "seconds-by-samples", "Time to absorb, for each sample seen", seconds, "samples seen",
