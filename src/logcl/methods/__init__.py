@@ -14,7 +14,6 @@ from logcl.errors import BadSettings, Damaged
 from logcl.files import write_atomically
 from logcl.methods.binplay import BinPlay
 from logcl.methods.codec_buffer import CodecBuffer
-from logcl.methods.continued import Continued
 from logcl.methods.cumulative import Cumulative
 from logcl.methods.curl import CURL
 from logcl.methods.dgr_vae import DGRVAE
@@ -57,7 +56,9 @@ METHODS: dict[str, Entry] = {
     "cumulative": Entry(Cumulative, "joint training, repeated after each task"),
     # The paper's replay buffer is trained like LogCL, on raw samples instead of replay: joint training.
     "replay-buffer": Entry(Joint, "keeps every raw sample, and is otherwise trained like LogCL"),
-    "continued": Entry(Continued, "keeps every raw sample; the network goes on from task to task"),
+    "continued": Entry(
+        Cumulative, "keeps every raw sample; the network goes on from task to task", {"afresh": False}
+    ),
     "codec-buffer": Entry(CodecBuffer, "every sample as a WebP, JPEG, AVIF or PNG file"),
     "generative-replay": Entry(GenerativeReplay, "one generative model, retrained on all it regenerates"),
     "binplay": Entry(BinPlay, "one decoder with codes from sample indices"),

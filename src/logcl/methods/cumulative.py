@@ -1,4 +1,4 @@
-"""Cumulative training: joint training on all raw data so far, repeated after each task."""
+"""Cumulative training: on all raw data so far, after each task, whether an answer is asked for or not."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ from typing import Any
 from logcl.methods.protocol import Method, Part, Problem
 from logcl.methods.raw import RawSamples
 from logcl.methods.solver import Solver
+from logcl.settings import Frozen
 from logcl.streams import Task
 
 
-class Cumulative(Method):
-    """Keeps every raw sample; after each task a new network is trained on all of them, asked for or not."""
+class CumulativeOptions(Frozen):
+    """Where each training begins."""
 
+    afresh: bool = True
+    """With random weights; else the same network goes on from task to task, and is trained far longer."""
+
+
+class Cumulative(Method):
+    """Keeps every raw sample; each task trains the network on all of them, i ~ U{1..n}."""
+
+    Options = CumulativeOptions
+    options: CumulativeOptions
     keeps = "all"
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
@@ -21,9 +31,10 @@ class Cumulative(Method):
         self.solver: Solver = Solver(problem)
 
     def learn(self, task: Task) -> None:
-        """Keep the raw samples and train afresh on all there are."""
+        """Keep the raw samples and train on all there are."""
         self.raw.append(task)
-        self.solver.forget()
+        if self.options.afresh:
+            self.solver.forget()
         self.solver.train_on(*self.raw.everything())
 
     def parts(self) -> tuple[Part, ...]:
