@@ -94,12 +94,12 @@ def commands(results: list[Result]) -> list[str]:
 
 def machine(results: list[Result]) -> str:
     """Where and with what it was measured."""
-    hardware = results[0].hardware
+    machines = sorted({f"{r.hardware['processor']}, {r.hardware['cores']} cores" for r in results})
     threads = sorted({int(result.hardware["threads"]) for result in results})
+    versions = sorted({f"torch {r.versions['torch']}, logcl {r.versions['logcl']}" for r in results})
     commits = sorted({(result.commit or "")[:9] for result in results} - {""})
     return (
-        f"{hardware['processor']}, {hardware['cores']} cores, {' or '.join(map(str, threads))} used; "
-        f"torch {results[0].versions['torch']}, logcl {results[0].versions['logcl']}"
+        f"{' or '.join(machines)}, {' or '.join(map(str, threads))} used; {' or '.join(versions)}"
         + (f", commit {', '.join(commits)}" if commits else "")
         + "."
     )
