@@ -110,6 +110,28 @@ def test_old_results_are_shown_as_far_as_they_go(old, results):
     assert "Which classes are mistaken" in [part.title for _, parts in beside.sections for part in parts]
 
 
+def test_of_a_hundred_generations_some_are_shown(results):
+    """One model retrained at each of 100 tasks has them all; a page of them would be 70 screens long."""
+    logcl = next(result for result in results if result.method == "logcl")
+    pair, error = logcl.examples[0], logcl.reconstruction[-1]
+    aged = logcl.model_copy(
+        update={
+            "examples": tuple(pair.model_copy(update={"level": 0, "generation": g}) for g in range(100)),
+            "reconstruction": tuple(
+                error.model_copy(update={"generation": g, "mse": 0.02 if g > 63 else 0.01})
+                for g in range(100)
+            ),
+        }
+    )
+    ((_, parts),) = Document((aged,)).sections
+    shown = {part.title: part for part in parts}
+    strips = [strip.examples.generation for strip in shown["Originals and replay"].strips]
+    assert strips == [0, 1, 2, 4, 8, 16, 32, 64, 99]
+    (table,) = shown["Reconstruction errors"].tables
+    assert [row[1] for row in table.rows][-2:] == ["32 to 63", "64 to 99"]
+    assert table.rows[-1][2:4] == (f"{36 * error.samples:,}", "0.02000")
+
+
 def test_many_classes_have_tables_of_mistakes(long):
     document = Document(long[2:3])
     (part,) = (part for _, parts in document.sections for part in parts if "mistaken" in part.title)

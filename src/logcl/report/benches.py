@@ -45,11 +45,12 @@ def drawings(bench: str, results: Results) -> list[Drawing]:
 
 
 def found_in(folder: Path) -> dict[str, list[Result]]:
-    """By scale, the results in a folder that `logcl bench` made; nothing if it is no such folder."""
+    """By scale, the largest first, the results that `logcl bench` left; nothing if it is no such folder."""
     if folder.resolve().name not in BENCHES:
         return {}
     by_scale = {
-        scale: [read(path) for path in sorted(folder.glob(f"{scale}-*.json"))] for scale in get_args(Scale)
+        scale: [read(path) for path in sorted(folder.glob(f"{scale}-*.json"))]
+        for scale in reversed(get_args(Scale))
     }
     return {scale: results for scale, results in by_scale.items() if results}
 

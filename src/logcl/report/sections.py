@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from logcl.words import spread
 
 _LISTED = 20
 """Rows of a table of the worst."""
+_MOST_STRIPS = 24
+"""Of more pairs of originals and replay, some are shown."""
 
 
 @dataclass(frozen=True)
@@ -90,18 +93,34 @@ def _strips(runs: Runs) -> Iterator[Strip]:
     _, height, width = runs.first.settings.image_shape
     # Whole multiples stay sharp; about 56 pixels each, so that five fit a phone.
     shown = width * max(1, round(56 / max(height, width)))
-    for examples in sorted(runs.first.examples, key=lambda e: (-e.level, e.generation)):
+    for examples in _telling(sorted(runs.first.examples, key=lambda e: (-e.level, e.generation))):
         yield Strip(runs.label, examples, min(shown, 128) * len(examples.arrival))
+
+
+def _telling(ordered: Sequence[Examples]) -> list[Examples]:
+    """All of them or, of very many, the youngest of each level and stage, and the oldest of all."""
+    if len(ordered) <= _MOST_STRIPS:
+        return list(ordered)
+    by_stage = groupby(ordered, lambda e: (e.level, figures.stage(e.generation)))
+    found = [next(members) for _, members in by_stage]
+    oldest = max(ordered, key=lambda e: e.generation)
+    return found if oldest in found else [*found, oldest]
 
 
 def _errors(study: Study) -> Section:
     drawn = [runs for runs in study.methods if figures.counted(runs)]
     between = figures.limits(drawn) if drawn else (0.0, 0.0)
     rows = [
-        (runs.label, _generation(error), f"{error.samples:,}", _scientific(mse), _decibel(mse))
+        (
+            runs.label,
+            "raw, in the buffer" if found[0].generation < 0 else name,
+            f"{sum(error.samples for error in found):,}",
+            _scientific(mse),
+            _decibel(mse),
+        )
         for runs in study.methods
-        for error in runs.first.reconstruction
-        if (mse := _mean_error(runs.results, error)) is not None
+        for name, found in figures.stages(runs.first.reconstruction)
+        for mse in (_mean_error(runs.results, found),)
     ]
     table = Table(
         "Error by generation",
@@ -117,14 +136,11 @@ def _errors(study: Study) -> Section:
     )
 
 
-def _mean_error(results: Sequence[Result], like: GenerationError) -> float | None:
-    """Mean over seeds of the same generation."""
-    found = [e.mse for r in results for e in r.reconstruction if e.generation == like.generation]
-    return float(np.mean(found)) if found else None
-
-
-def _generation(error: GenerationError) -> str:
-    return "raw, in the buffer" if error.generation < 0 else str(error.generation)
+def _mean_error(results: Sequence[Result], like: Sequence[GenerationError]) -> float:
+    """Mean over the samples of these generations, of all seeds."""
+    wanted = {error.generation for error in like}
+    found = [e for r in results for e in r.reconstruction if e.generation in wanted]
+    return float(np.average([e.mse for e in found], weights=[e.samples for e in found]))
 
 
 def _scientific(value: float) -> str:

@@ -2,7 +2,7 @@
 
 from logcl.report.figures.canvas import Drawing
 from logcl.report.figures.counter import counter
-from logcl.report.figures.histograms import counted, errors, limits
+from logcl.report.figures.histograms import counted, errors, limits, stage, stages
 from logcl.report.figures.lines import accuracy, memory, seconds
 from logcl.report.figures.maps import MOST_CLASSES, confusion, matrix
 
@@ -18,4 +18,6 @@ __all__ = [
     "matrix",
     "memory",
     "seconds",
+    "stage",
+    "stages",
 ]

@@ -29,7 +29,7 @@ def limits(methods: Sequence[Runs]) -> tuple[float, float]:
     return float(ERROR_BINS[max(filled[0] - 1, 0)]), float(ERROR_BINS[min(filled[-1] + 2, len(used))])
 
 
-_MOST_ROWS = 10
+MOST_ROWS = 10
 """More generations than this are drawn in groups."""
 
 
@@ -44,22 +44,29 @@ class Group:
     histogram: NDArray[np.int64]
 
 
-def grouped(found: Sequence[GenerationError]) -> list[Group]:
-    """A row for each generation or, of a hundred, for 0, 1, 2 to 3, 4 to 7, and so on."""
-    together = len(found) > _MOST_ROWS
-    groups = []
-    for _, members in groupby(found, lambda e: e.generation.bit_length() if together else e.generation):
+def stages(found: Sequence[GenerationError]) -> list[tuple[str, list[GenerationError]]]:
+    """Generations by the name they are shown under: each by itself or, of many, 0, 1, 2 to 3, 4 to 7, ..."""
+    together = len(found) > MOST_ROWS
+    named = []
+    for _, members in groupby(found, lambda e: stage(e.generation) if together else e.generation):
         mine = list(members)
         first, last = mine[0].generation, mine[-1].generation
+        named.append((f"{first}" if first == last else f"{first} to {last}", mine))
+    return named
+
+
+def stage(generation: int) -> int:
+    """Generations of equal stage are as good as equally old; -1, the buffer, is by itself."""
+    return generation.bit_length() if generation >= 0 else -1
+
+
+def grouped(found: Sequence[GenerationError]) -> list[Group]:
+    """A row for each generation or group of them."""
+    groups = []
+    for name, mine in stages(found):
         samples = sum(error.samples for error in mine)
-        groups.append(
-            Group(
-                f"{first}" if first == last else f"{first} to {last}",
-                samples,
-                sum(error.mse * error.samples for error in mine) / samples,
-                np.sum([error.histogram for error in mine], axis=0),
-            )
-        )
+        mse = sum(error.mse * error.samples for error in mine) / samples
+        groups.append(Group(name, samples, mse, np.sum([error.histogram for error in mine], axis=0)))
     return groups
 
 
