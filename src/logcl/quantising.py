@@ -25,6 +25,7 @@ from logcl.stored import FINENESS, QuantisedCodes
 from logcl.training import Work, choose_device, fit, seeded
 
 _ROUNDING = 0.4  # of a step: coefficients nearer to zero than this fall to it, which saves more than it loses
+_ENOUGH = 16  # images of a batch whose mean error is as good as that of all
 _TOLERANCE = 0.1  # by what share a kept step may miss the bytes it is meant for
 
 
@@ -104,8 +105,9 @@ def trained(
         errors, say = (decoded.detach() - image).square().flatten(1).mean(dim=1).cpu(), judged[rows]
         error = float((say * errors).sum() / say.sum().clamp(min=1))
         excess = _excess(settings, float(bits.detach()) / 8, error)
-        # As fast as there are samples that have a say; the others are content.
-        exchange *= math.exp(0.1 * float(say.mean()) * max(min(excess, 1), -1))
+        # Slower where few have a say: one image is no measure of the others.
+        pace = 0.1 * min(float(say.sum()) / _ENOUGH, 1)
+        exchange *= math.exp(pace * max(min(excess, 1), -1))
         exchange = min(max(exchange, usual / 100), 100 * usual)
         return total
 
