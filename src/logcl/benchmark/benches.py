@@ -76,6 +76,8 @@ def _scaled(cell: Cell, scale: Scale) -> Cell:
     if scale == "small":
         # On a part of the data a part of the steps; the colour presets have no such minimum.
         brief = {} if cell.stream == "cifar100" else {"classifier.min_steps": 120}
+        if brief and cell.preset == "fast":
+            brief["generator.min_steps"] = 600
         return cell.model_copy(update={"thinning": thin, "changes": {**brief, **cell.changes}})
     return cell.model_copy(
         update={
