@@ -16,7 +16,7 @@ from logcl.benchmark.benches import BENCHES
 from logcl.benchmark.grid import Scale
 from logcl.benchmark.published import PUBLISHED
 from logcl.benchmark.table import label
-from logcl.benchmark.tables import TABLES, by, kind, planned, psnr
+from logcl.benchmark.tables import TABLES, by, kind, planned, psnr, replayable
 from logcl.report.figures.canvas import (
     COLOURS,
     GREY,
@@ -141,13 +141,15 @@ def _by_bytes(results: Results) -> list[Drawing]:
         if shown:
             points: dict[str, Points] = {name: [] for name in _kinds(kept)}
             for result, quality in shown:
-                samples = sum(task.samples for task in result.tasks)
+                samples = replayable(result)
+                assert samples is not None  # else there would be no quality
                 points[kind(result)].append((result.memory_bytes / samples, quality))
             found.append(
                 _curves(
                     f"quality-by-bytes-{stream}", f"{stream}: quality against bytes a sample", points,
-                    "bytes a sample, all counted", "PSNR dB", lambda value: f"{value:.0f} B",
-                    lambda value: f"{value:.1f} dB", "Of every sample as it is replayed, after all tasks.",
+                    "bytes a sample kept, all counted", "PSNR dB", lambda value: f"{value:.0f} B",
+                    lambda value: f"{value:.1f} dB",
+                    "Of the samples that are kept, as they are replayed after all tasks.",
                 )
             )  # fmt: skip
     return found
