@@ -123,7 +123,7 @@ def test_the_blocks_of_a_page_run(page, workplace, names, logcl, monkeypatch):
     assert ran + len(lines) > 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)  # Ray's processes are nice: beside other work they wait
 @pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's own sockets and pipes
 def test_the_blocks_of_the_page_on_clusters_run(workplace, names, logcl, monkeypatch):
