@@ -251,19 +251,20 @@ def test_learned_codes_of_a_given_quality(digits):
     assert psnr(x, decoded(code(x, digit_settings(psnr=17)), x)) == pytest.approx(17, abs=1)
 
 
-def test_quality_is_judged_by_samples_that_are_raw(digits, by_bytes):
+@pytest.mark.parametrize("old", [384, 448])
+def test_quality_is_judged_by_samples_that_are_raw(digits, by_bytes, old):
     """What was decoded before is easy to decode again. Its quality must not pay for that of new samples."""
     x = digits[0][:512].copy()
-    x[:384] = decoded(by_bytes[3], x)[:384]
+    x[:old] = decoded(by_bytes[3], x)[:old]
 
     def quality_of_new(first: Run) -> float:
-        together = Samples(x, digits[1][:512], (first, Run(128)))
+        together = Samples(x, digits[1][:512], (first, Run(512 - old)))
         model, _ = LocalModel.fit(Slot(2, 1, 512), together, digit_settings(psnr=17), 2)
-        return psnr(x[384:], model.replay()[0].numpy()[384:])
+        return psnr(x[old:], model.replay()[0].numpy()[old:])
 
-    beside_old = quality_of_new(Run(384, (0.03,)))
+    beside_old = quality_of_new(Run(old, (0.03,)))
     assert beside_old == pytest.approx(17, abs=1)
-    assert beside_old > quality_of_new(Run(384)) + 0.5
+    assert beside_old > quality_of_new(Run(old)) + 0.5
 
 
 def test_a_decoder_to_begin_with_is_used_and_left_alone(digits, by_bytes):

@@ -21,7 +21,7 @@ from logcl import blobs, codes, encoding, networks, quantising
 from logcl.allocation import Slot
 from logcl.errors import BadSettings, Damaged
 from logcl.progress import Progress, Silent
-from logcl.samples import Run, Samples, encoded, rows_at_once, squared_errors
+from logcl.samples import Run, Samples, encoded, generations, rows_at_once, squared_errors
 from logcl.settings import (
     MOST_SAMPLES,
     NETWORKS,
@@ -234,8 +234,7 @@ def _encode(
         begin = None
         if start is not None and options.warm_start and start.about.decoder == spec:
             begin = quantising.Start(start.decoder, start.analysis)
-        raw = np.repeat([run.generation < 0 for run in samples.runs], [run.count for run in samples.runs])
-        return quantising.trained(samples.x, spec, options, work, begin, raw)
+        return quantising.trained(samples.x, spec, options, work, begin, generations(samples.runs) < 0)
     if slot.stop >> spec.code_length:
         raise BadSettings(f"{slot.stop} samples need codes of more than generator.bits = {options.bits} bits")
     if len(samples) > SAMPLES_A_BYTE * networks.weight_count(spec):

@@ -130,6 +130,11 @@ def encoded(runs: Sequence[Run], errors: NDArray[np.floating]) -> tuple[Run, ...
     return tuple(_mean_run(list(group)) for _, group in groupby(longer, key=lambda run: run.generation))
 
 
+def generations(runs: Sequence[Run]) -> NDArray[np.int64]:
+    """How often each sample has been re-encoded, oldest sample first; -1 if it is raw."""
+    return np.repeat([run.generation for run in runs], [run.count for run in runs])
+
+
 def by_generation(runs: Sequence[Run]) -> tuple[Run, ...]:
     """One run for each generation, youngest first, with the mean history of its samples."""
     aged = sorted(runs, key=lambda run: run.generation)

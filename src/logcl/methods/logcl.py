@@ -14,6 +14,7 @@ from logcl.errors import CannotWrite, Damaged, NotAMemory, NotTrained
 from logcl.files import write_atomically
 from logcl.memory import Memory
 from logcl.methods.protocol import BOOKKEEPING, Effort, Method, Problem, Replayed, State
+from logcl.samples import generations
 from logcl.streams import Task
 
 MEMORY = "memory.logcl"
@@ -79,11 +80,10 @@ class LogCL(Method):
         """Every sample, decoded."""
         now = self.memory.snapshot()
         x, _ = now.everything(self.problem.progress)
-        generations = np.repeat([run.generation for run in now.runs], [run.count for run in now.runs])
         levels = np.full(now.n, -1)
         for level in now.levels:
             levels[level.slot.start - 1 : level.slot.stop] = level.slot.level
-        return Replayed(x.numpy(), self.arrival, generations, levels)
+        return Replayed(x.numpy(), self.arrival, generations(now.runs), levels)
 
     def effort(self) -> Effort:
         """What absorbing the last task took."""

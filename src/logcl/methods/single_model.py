@@ -46,8 +46,7 @@ class Everything:
         """Every sample, decoded, and how often it was re-encoded."""
         assert self.model is not None
         images, _ = self.model.replay()
-        runs = self.model.runs
-        generations = np.repeat([run.generation for run in runs], [run.count for run in runs])
+        generations = samples.generations(self.model.runs)
         return Replayed(images.numpy(), self.arrival, generations, np.zeros_like(generations))
 
     def state(self) -> State:
