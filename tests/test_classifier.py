@@ -6,11 +6,12 @@ import torch
 from torch import nn
 
 from logcl import Classifier, Memory
-from logcl.classifier import _learn
+from logcl.classifier import _learn, _take_over, new_network
 from logcl.database import PAGE
 from logcl.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.progress import Silent
 from logcl.samples import Share
+from logcl.training import Work
 
 
 @pytest.fixture
@@ -68,6 +69,58 @@ def test_decoding_on_the_fly_gives_the_same_classifier(memory, digits, monkeypat
     on_the_fly = Classifier.train(memory, recipe={"epochs": 2})
     agree = (cached.predict(digits[0]) == on_the_fly.predict(digits[0])).mean()
     assert agree > 0.98  # a pixel may round the other way in another batch
+
+
+class TestWarmStart:
+    RECIPE = {"warm_start": True, "warm_share": 0.1}  # noqa: RUF012
+
+    def test_it_goes_on_from_the_last_one_with_classes_it_had_not_seen(self, memory, digits):
+        """A tenth of the steps is too few to learn ten classes afresh, and enough to add one to them."""
+        x, y = digits[0][900:], digits[1][900:]
+        first = Classifier.train(memory, recipe=self.RECIPE)  # nothing to go on from: all steps
+        before = first.predict(x)
+        assert (before == y).mean() > 0.85
+        memory.absorb(255 - digits[0][:40], [17] * 40)
+        brief = {"epochs": 1, "min_steps": 12}  # what a tenth of the recipe is
+        warm = Classifier.train(memory, recipe=self.RECIPE)
+        afresh = Classifier.train(memory, recipe=brief)
+        assert warm.classes == memory.classes
+        assert (warm.predict(x) == before).mean() > 0.9
+        assert (warm.predict(x) == before).mean() > (afresh.predict(x) == before).mean() + 0.2
+        assert (warm.predict(255 - x) == 17).mean() > 0.9
+
+    def test_labels_keep_their_outputs_whatever_their_numbers(self, memory):
+        """Outputs go over by label: here the order of classes in the memory is another one."""
+        last = Classifier.train(memory, recipe={"epochs": 1})
+        spec = last.about.network
+        network = new_network(spec.model_copy(update={"classes": 12}), Work(torch.Generator().manual_seed(0)))
+        classes = ("new", *reversed(last.classes), "newer")
+        fresh = network.head.weight.detach().clone()
+        _take_over(network, classes, last)
+        x = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+        with torch.no_grad():
+            mine, theirs = network.eval()(x), last.network(x)
+        assert torch.allclose(mine[:, 1:11].flip(1), theirs, atol=1e-5)
+        assert torch.equal(network.head.weight[[0, 11]], fresh[[0, 11]])
+
+    def test_again_is_not_the_same_again(self, memory):
+        """Order and noise are others each time, though memory and seed are the same."""
+        first, second, third = (Classifier.train(memory, recipe=self.RECIPE) for _ in range(3))
+        assert len({model.fingerprint() for model in (first, second, third)}) == 3
+        heads = [model.network.head.weight.detach().flatten() for model in (first, second, third)]
+        moved = heads[1] - heads[0], heads[2] - heads[1]
+        assert float(nn.functional.cosine_similarity(*moved, dim=0)) < 0.9
+
+    def test_another_network_or_a_damaged_one_is_no_start(self, memory):
+        cold = Classifier.train(memory, recipe={"epochs": 1}).fingerprint()
+        recipe = {**self.RECIPE, "epochs": 1}
+        Classifier.train(memory, own_network(), {"epochs": 1})
+        assert Classifier.train(memory, recipe=recipe).fingerprint() == cold
+        Classifier.train(memory, recipe={"epochs": 1, "width": 3})
+        assert Classifier.train(memory, recipe=recipe).fingerprint() == cold
+        memory.file.write_classifier(b"\x00" * 100)
+        assert Classifier.train(memory, recipe=recipe).fingerprint() == cold
+        assert Classifier.train(memory, recipe=recipe).fingerprint() != cold
 
 
 def test_string_labels_and_a_single_class(tmp_path, digits, quick):
@@ -161,5 +214,5 @@ def test_a_process_without_a_sample_of_its_own_trains_all_the_same(memory, monke
     with torch.random.fork_rng():
         network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))  # a batch of one has no statistics
     before = network[1].weight.detach().clone()
-    weights = _learn(now, network, settings, 0, state, share, Silent())
+    weights = _learn(now, network, settings, state, share, Silent())
     assert not torch.equal(weights["1.weight"], before)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from logcl.progress import Callback, Heard, Progress
 from logcl.samples import Share, rows_at_once
 from logcl.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, changed, parse_as
 from logcl.snapshot import Snapshot
-from logcl.training import Work, choose_device, fit, generator_for, seeded
+from logcl.training import Work, choose_device, fit, generator_for, seeded, shortened
 from logcl.words import printable
 
 Fetch = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -78,7 +80,7 @@ class Classifier:
 
         network: any module that gives scores (n, classes) for float images (n, C, H, W) in [0, 1], classes
         as in `memory.classes`. It is trained from the weights it has, in place. By default the one that the
-        memory's settings name, from random weights.
+        memory's settings name, from random weights, or on from the last one if `warm_start` is set.
         recipe: how it is trained: settings, or some of them by name, e.g. {"epochs": 3}, the others being
         the memory's.
         engine: who trains it, this process by default; see `logcl.engines`.
@@ -96,11 +98,18 @@ class Classifier:
         about: networks.ClassifierSpec | OwnNetwork
         if network is None:
             about = _spec(now, settings)
+            last = _last(memory, about) if settings.warm_start else None
+            if last is not None:
+                # Other randomness than the last time: the same noise again would be learned by heart.
+                work = replace(work, generator=generator_for(seed, _GLOBAL, last.fingerprint()))
+                settings = shortened(settings, settings.warm_share)
             network = new_network(about, work)
+            if last is not None:
+                _take_over(network, now.classes, last)
         else:
             about = _described(network, now)
         # A generator cannot be sent to another process, what it would draw next can.
-        job = Job("the global model", _learn, (now, network, settings, seed, work.generator.get_state()))
+        job = Job("the global model", _learn, (now, network, settings, work.generator.get_state()))
         trained = (engine or Local()).together(job, work.progress)
         network.load_state_dict(trained)
         network.eval()
@@ -148,6 +157,10 @@ class Classifier:
         """Whether the memory is still the one that this model was trained from."""
         return self.about.memory == memory.digest
 
+    def fingerprint(self) -> int:
+        """Tells this model from others by its weights."""
+        return zlib.crc32(blobs.pack(self.about, blobs.weights(self.network, "network")))
+
     def predict(self, images: Any) -> NDArray[Any]:
         """The label of each image; images as in `Memory.absorb`."""
         kind = str if isinstance(self.classes[0], str) else np.int64
@@ -182,6 +195,30 @@ def _spec(now: Snapshot, settings: ClassifierSettings) -> networks.ClassifierSpe
     return parse_as(networks.ClassifierSpec, {**named, **shape})
 
 
+def _last(memory: Memory, spec: networks.ClassifierSpec) -> Classifier | None:
+    """The global model in the file, to go on from; None if there is none or if it is another network."""
+    try:
+        last = Classifier.describe(memory).network
+        same = isinstance(last, networks.ClassifierSpec) and last.model_copy(update={"classes": spec.classes})
+        return Classifier.load(memory) if same == spec else None
+    except (NotTrained, Damaged):
+        return None  # a damaged one is about to be replaced, which is what its message asks for
+
+
+def _take_over(network: networks.ImageClassifier, classes: Labels, last: Classifier) -> None:
+    """Give a new network the weights of the last one; outputs for classes not seen before stay random."""
+    number = {label: output for output, label in enumerate(classes)}
+    known = [output for output, label in enumerate(last.classes) if label in number]
+    outputs = [number[last.classes[output]] for output in known]
+    mine = network.state_dict()
+    with torch.no_grad():
+        for name, value in last.network.state_dict().items():
+            if name.startswith("head."):
+                mine[name][outputs] = value[known]
+            else:
+                mine[name].copy_(value)
+
+
 def _changed(settings: ClassifierSettings, changes: Mapping[str, Any]) -> ClassifierSettings:
     data, wrong = changed(settings, changes)
     if wrong is not None:
@@ -214,7 +251,6 @@ def _learn(
     now: Snapshot,
     network: nn.Module,
     settings: ClassifierSettings,
-    seed: int,
     state: Tensor,
     share: Share,
     progress: Progress,
@@ -227,7 +263,7 @@ def _learn(
     generator = torch.Generator()
     generator.set_state(state)
     if share.rank:
-        generator = generator_for(seed, _GLOBAL, share.rank)
+        generator = generator_for(int(torch.randint(2**62, (), generator=generator)), share.rank)
     network.to(choose_device())
     trained = nn.parallel.DistributedDataParallel(network) if share.of > 1 else network
     if share.rank >= now.n:

@@ -34,7 +34,7 @@ from logcl.settings import (
 )
 from logcl.settings import Codes as CodeKind
 from logcl.stored import BinaryCodes, Codes, IndexCodes, QuantisedCodes
-from logcl.training import Work, choose_device, fit, generator_for, seeded, total_steps
+from logcl.training import Work, choose_device, fit, generator_for, seeded, shortened, total_steps
 
 SAMPLES_A_BYTE = 8
 """A level holds at most so many: index codes and labellers cost nothing a sample, so that nothing else would
@@ -305,7 +305,7 @@ def fit_steps(samples: int, classes: int, options: GeneratorSettings, *, warm: b
     `warm`: whether there is another level to begin with.
     """
     if warm and options.warm_start and options.keep_encoder:
-        options = quantising.shortened(options)
+        options = shortened(options, options.warm_share)
     steps = 1 if options.network == "cosine" else total_steps(options, samples)
     if encoding.has_warm_up(options):
         steps += total_steps(encoding.warm_up_recipe(options), samples)

@@ -22,7 +22,7 @@ from logcl.encoding import Encoding, to_unit
 from logcl.samples import rows_at_once
 from logcl.settings import GeneratorSettings
 from logcl.stored import FINENESS, QuantisedCodes
-from logcl.training import Work, choose_device, fit, seeded
+from logcl.training import Work, choose_device, fit, seeded, shortened
 
 _ROUNDING = 0.4  # of a step: coefficients nearer to zero than this fall to it, which saves more than it loses
 _ENOUGH = 16  # images of a batch whose mean error is as good as that of all
@@ -85,7 +85,8 @@ def trained(
         decoder.load_state_dict(start.decoder.state_dict())
         if start.analysis is not None:
             analysis.load_state_dict(start.analysis.state_dict())
-    recipe = shortened(settings) if start is not None and start.analysis is not None else settings
+    warm = start is not None and start.analysis is not None
+    recipe = shortened(settings, settings.warm_share) if warm else settings
     images = torch.from_numpy(x).to(device)
     exchange = float(analysis.exchange)
     wanted = 0.0 if settings.bytes_per_sample is None else 8 * settings.bytes_per_sample
@@ -119,17 +120,6 @@ def trained(
             for block in images.split(rows_at_once(spec.image_shape))
         ]
     return _encoding(decoder, torch.cat(blocks).to(torch.int16), len(x), analysis)
-
-
-def shortened(settings: GeneratorSettings) -> GeneratorSettings:
-    """The recipe of a fit that begins where another ended."""
-    share = settings.warm_share
-    return settings.model_copy(
-        update={
-            "epochs": max(round(settings.epochs * share), 1),
-            "min_steps": round(settings.min_steps * share),
-        }
-    )
 
 
 def cosine_coded(

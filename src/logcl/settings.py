@@ -155,6 +155,11 @@ class ClassifierSettings(Recipe):
     """Images are moved by up to so many pixels."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of a label's weight that is spread over all classes."""
+    warm_start: bool = False
+    """Whether retraining begins with the last global model, if that is the same network, instead of random
+    weights. For many small tasks: brief retraining after each adds up."""
+    warm_share: float = Field(1.0, gt=0, le=1)
+    """Share of the passes and steps that such a retraining takes."""
 
 
 class Settings(Frozen):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor, distributed, nn
 from logcl.errors import BadSettings, LogCLError
 from logcl.progress import Moment, Progress, Silent
 from logcl.settings import Recipe
+
+Brief = TypeVar("Brief", bound=Recipe)
 
 
 class Diverged(LogCLError):
@@ -102,6 +105,13 @@ def _agreed(mean: float) -> float:
 def steps_a_pass(recipe: Recipe, count: int) -> int:
     """Batches in one pass; a last batch of less than half a batch is spread over the others."""
     return max(round(count / recipe.batch_size), 1)
+
+
+def shortened(recipe: Brief, share: float) -> Brief:
+    """The recipe of a fit that begins where another ended: so large a share of its passes and steps."""
+    return recipe.model_copy(
+        update={"epochs": max(round(recipe.epochs * share), 1), "min_steps": round(recipe.min_steps * share)}
+    )
 
 
 def total_steps(recipe: Recipe, count: int) -> int:

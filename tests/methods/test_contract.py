@@ -196,15 +196,25 @@ def comparable(result: Result) -> dict:
     return found
 
 
+WARM = {"classifier.warm_start": True, "classifier.warm_share": 0.4}
+RETRAINED = ("logcl", "joint", "cumulative", "generative-replay", "gdumb", "codec-buffer")
+"""Methods that train a classifier on everything they remember, which may go on from the last one."""
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in METHODS]
+    ("name", "changes"),
+    [pytest.param(name, {}, marks=pytest.mark.xdist_group(name), id=name) for name in METHODS]
+    + [
+        pytest.param(name, WARM, marks=pytest.mark.xdist_group(name), id=f"{name}, warm")
+        for name in RETRAINED
+    ],
 )
-def test_a_broken_run_finds_what_an_unbroken_one_finds(name, tmp_path, digits):
+def test_a_broken_run_finds_what_an_unbroken_one_finds(name, changes, tmp_path, digits):
     x, y = digits
     members = [np.flatnonzero(np.isin(y, group))[:30] for group in ((0, 1), (2, 3), (4, 5))]
     stream = Stream("digits", NAMES, x, y, tuple(members), x[1000:1100], y[1000:1100])
     few = {"generator.min_steps": 5, "generator.labeller_training.min_steps": 5, "classifier.min_steps": 5}
-    settings = problem(tmp_path, name, {**few, "unit": 16}).settings
+    settings = problem(tmp_path, name, {**few, **changes, "unit": 16}).settings
     options = {key: 5 for key in OPTIONS.get(name, ()) if key.endswith("min_steps")}
 
     def run(folder: str, progress: Interrupts) -> Result:
@@ -223,6 +233,41 @@ def test_a_broken_run_finds_what_an_unbroken_one_finds(name, tmp_path, digits):
     assert last.begun < counted.begun  # what was finished was not done again
     left = {path.name for path in (tmp_path / "broken").iterdir()}
     assert left == {path.name for path in (tmp_path / "unbroken").iterdir()}
+
+
+class Steps(Silent):
+    """Counts the steps of classifiers."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    @contextmanager
+    def track(self, description: str, total: int):
+        if description in ("classifier", "global model"):
+            self.counts.append(total)
+        with super().track(description, total) as advance:
+            yield advance
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RETRAINED]
+)
+def test_a_warm_classifier_goes_on_in_fewer_steps_and_no_more_bytes(name, tmp_path, digits):
+    learned = tasks(digits, (0, 1), (2, 3), (4, 5))
+    both = []
+    for kind, changes in (("cold", {}), ("warm", WARM)):
+        steps = Steps()
+        settings = problem(tmp_path / kind, name, changes).settings
+        method = methods.create(
+            name, Problem(settings, NAMES, tmp_path / kind, "10/class", progress=steps), OPTIONS.get(name)
+        )
+        for task in learned:
+            method.learn(task)
+            assert (method.predict(task.x) == task.y).mean() > 0.7
+        both.append((method.nbytes(), steps.counts))
+    (cold_size, cold), (warm_size, warm) = both
+    assert warm_size == cold_size
+    assert warm == [cold[0], *(round(0.4 * count) for count in cold[1:])]
 
 
 def test_an_unknown_method_is_named(tmp_path):

@@ -134,22 +134,25 @@ def _table2(scale: Scale, seed: int) -> Iterator[Cell]:
 
 
 def _extreme(scale: Scale, seed: int) -> Iterator[Cell]:
-    for method in ("logcl", "replay-buffer", "generative-replay", "joint"):
-        # Joint training is the replay buffer after each task; its own cell is only there to show that.
-        evaluate = "final" if method == "joint" else "10"
-        cell = Cell(stream="omniglot-100", method=method, seed=seed, evaluate=evaluate)
-        if method == "generative-replay":
-            # Retrained 100 times where LogCL fits 8 models, each time from the last one: fewer steps each
-            # time, four times as many in all.
-            cell = cell.model_copy(update={"changes": {"generator.min_steps": 600}})
-        if scale == "small":
-            # A third of the characters: about a third of the unit and of the steps, so that the counter
-            # counts as far and one model can be retrained 100 times.
-            changes = {"unit": 128, "generator.min_steps": 300}
-            cell = cell.model_copy(update={"changes": changes})
-        elif scale == "smoke":
-            cell = cell.model_copy(update={"tasks": 10})
-        yield cell
+    tasks = 10 if scale == "smoke" else 100
+    # Steps of the first classifier; each later task goes on from the last one, for a share of them.
+    steps, share = (120, 0.2) if scale == "small" else (800, 0.05)
+    changes: Changes = {"classifier.min_steps": steps}
+    if scale == "small":
+        # A third of the characters: about a third of the unit and of the steps, so that the counter
+        # counts as far and one model can be retrained 100 times.
+        changes |= {"unit": 128, "generator.min_steps": 300}
+    cell = Cell(stream="omniglot-100", method="joint", seed=seed, tasks=tasks)
+    warm = {"classifier.warm_start": True, "classifier.warm_share": share}
+    for method in ("logcl", "replay-buffer", "generative-replay"):
+        # Retrained 100 times where LogCL fits 8 models, each time from the last one: fewer steps each time,
+        # four times as many in all.
+        fewer = {"generator.min_steps": 600} if method == "generative-replay" and scale == "full" else {}
+        update = {"method": method, "evaluate": "every", "changes": {**changes, **warm, **fewer}}
+        yield cell.model_copy(update=update)
+    # Once, at the end, for as long as the others have been trained in all.
+    in_all = {"classifier.min_steps": steps + round((tasks - 1) * share * steps)}
+    yield cell.model_copy(update={"changes": {**changes, **in_all}})
 
 
 MNIST_BYTES = (12, 18, 27, 40, 60, 90, 135, 200)

@@ -56,9 +56,6 @@ METHODS: dict[str, Entry] = {
     "cumulative": Entry(Cumulative, "joint training, repeated after each task"),
     # The paper's replay buffer is trained like LogCL, on raw samples instead of replay: joint training.
     "replay-buffer": Entry(Joint, "keeps every raw sample, and is otherwise trained like LogCL"),
-    "continued": Entry(
-        Cumulative, "keeps every raw sample; the network goes on from task to task", {"afresh": False}
-    ),
     "codec-buffer": Entry(CodecBuffer, "every sample as a WebP, JPEG, AVIF or PNG file"),
     "generative-replay": Entry(GenerativeReplay, "one generative model, retrained on all it regenerates"),
     "binplay": Entry(BinPlay, "one decoder with codes from sample indices"),

@@ -7,22 +7,12 @@ from typing import Any
 from logcl.methods.protocol import Method, Part, Problem
 from logcl.methods.raw import RawSamples
 from logcl.methods.solver import Solver
-from logcl.settings import Frozen
 from logcl.streams import Task
-
-
-class CumulativeOptions(Frozen):
-    """Where each training begins."""
-
-    afresh: bool = True
-    """With random weights; else the same network goes on from task to task, and is trained far longer."""
 
 
 class Cumulative(Method):
     """Keeps every raw sample; each task trains the network on all of them, i ~ U{1..n}."""
 
-    Options = CumulativeOptions
-    options: CumulativeOptions
     keeps = "all"
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
@@ -33,9 +23,7 @@ class Cumulative(Method):
     def learn(self, task: Task) -> None:
         """Keep the raw samples and train on all there are."""
         self.raw.append(task)
-        if self.options.afresh:
-            self.solver.forget()
-        self.solver.train_on(*self.raw.everything())
+        self.solver.retrain_on(*self.raw.everything())
 
     def parts(self) -> tuple[Part, ...]:
         """The raw samples and the network."""

@@ -125,9 +125,20 @@ class LogCL(Method):
         if not len(self.arrival):
             raise NotTrained("LogCL has seen no task yet; learn one first")
         if self.classifier is None:
-            with self.problem.clock("train"):
-                self.classifier = Classifier.train(self.memory, progress=self.problem.progress)
+            self.classifier = self._kept() or self._retrained()
         return self.classifier
+
+    def _kept(self) -> Classifier | None:
+        """The global model in the file if it is up to date: a run that was killed had trained it already."""
+        try:
+            last = Classifier.load(self.memory)
+        except (NotTrained, Damaged):
+            return None
+        return last if last.is_current(self.memory) else None
+
+    def _retrained(self) -> Classifier:
+        with self.problem.clock("train"):
+            return Classifier.train(self.memory, progress=self.problem.progress)
 
     def _numbers(self, classifier: Classifier) -> NDArray[np.int64]:
         """The problem's number of each class that the memory has seen."""

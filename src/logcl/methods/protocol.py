@@ -30,7 +30,8 @@ Keeps = Literal["none", "budget", "all"]
 """Which samples a method keeps, in whatever form: none, as many as its budget allows, or all."""
 
 BOOKKEEPING = "bookkeeping."
-"""Names of what only an experiment needs, to compare replay with the originals: not counted as memory."""
+"""Names of what only an experiment needs, to compare replay with the originals, and of classifiers that can
+be trained again: not counted as memory."""
 
 
 class Clock:

@@ -13,10 +13,13 @@ from torch import Tensor, nn
 from logcl import blobs
 from logcl.classifier import batch_loss, batch_scores, new_network, predict_proba
 from logcl.errors import NotTrained
-from logcl.methods.protocol import Problem, State
+from logcl.methods.protocol import BOOKKEEPING, Problem, State
 from logcl.networks import ImageClassifier
+from logcl.settings import Recipe
 from logcl.streams import Task
-from logcl.training import fit
+from logcl.training import fit, shortened
+
+_UNCOUNTED = f"{BOOKKEEPING}classifier."
 
 
 class Solver:
@@ -45,10 +48,6 @@ class Solver:
         """Answers may be these classes from now on."""
         self.seen[torch.as_tensor(labels)] = True
 
-    def forget(self) -> None:
-        """Begin the next fit with random weights."""
-        self._network = None
-
     def scores(self, pixels: Tensor) -> Tensor:
         """Of a batch of uint8 images, augmented, as in all training."""
         return batch_scores(self.network, pixels, self.settings)
@@ -58,21 +57,37 @@ class Solver:
         return batch_loss(self.network, pixels, labels, self.settings)
 
     def train(
-        self, count: int, loss: Callable[[Tensor], Tensor], after_step: Callable[[], None] | None = None
+        self,
+        count: int,
+        loss: Callable[[Tensor], Tensor],
+        after_step: Callable[[], None] | None = None,
+        recipe: Recipe | None = None,
     ) -> None:
-        """Minimise `loss(rows)` over `count` rows with the recipe that all methods share."""
+        """Minimise `loss(rows)` over `count` rows with the recipe that all methods share, or another."""
         work = self.problem.work(self.fits)
         if self._network is None:
             self._network = new_network(self.problem.network, work)
         self.network.requires_grad_(True)
         with self.problem.clock("train"):
-            fit(self.network, loss, count, self.settings, work, after_step=after_step)
+            fit(self.network, loss, count, recipe or self.settings, work, after_step=after_step)
         self.fits += 1
 
     def train_on(self, images: Tensor, labels: Tensor) -> None:
         """Plain training on uint8 images and class numbers."""
+        self._train_on(images, labels, self.settings)
+
+    def retrain_on(self, images: Tensor, labels: Tensor) -> None:
+        """Train on all that a method remembers, as LogCL its global model: afresh or on from the last one."""
+        recipe = self.settings
+        if not recipe.warm_start:
+            self._network = None
+        elif self._network is not None:
+            recipe = shortened(recipe, recipe.warm_share)
+        self._train_on(images, labels, recipe)
+
+    def _train_on(self, images: Tensor, labels: Tensor, recipe: Recipe) -> None:
         self.see(labels)
-        self.train(len(labels), lambda rows: self.loss(images[rows], labels[rows]))
+        self.train(len(labels), lambda rows: self.loss(images[rows], labels[rows]), recipe=recipe)
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The most probable class of each image, among those seen."""
@@ -97,37 +112,50 @@ class Solver:
 
 
 class Retrained:
-    """A classifier that is trained afresh on whatever a method remembers, when a prediction is asked for."""
+    """A classifier that is trained on whatever a method remembers, when a prediction is asked for.
+
+    It begins afresh, or goes on from the last one if the settings ask for a warm start.
+    """
 
     def __init__(self, problem: Problem, remembered: Callable[[], tuple[Tensor, Tensor]]) -> None:
         self.problem = problem
         self.remembered = remembered
         """Gives uint8 images and class numbers of everything the method remembers."""
         self.tasks = 0
-        self._solver: Solver | None = None
+        self._solver = Solver(problem)
+        self._current = False
 
     def outdated(self) -> None:
         """There was a task: the next prediction needs a new classifier."""
         self.tasks += 1
-        self._solver = None
+        self._current = False
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The most probable class of each image, among those remembered."""
-        if self._solver is None:
-            solver = Solver(self.problem)
-            if self.tasks:
-                solver.fits = self.tasks
-                solver.train_on(*self.remembered())
-            self._solver = solver
+        if self.tasks and not self._current:
+            images, labels = self.remembered()
+            self._solver.seen[:] = False
+            self._solver.fits = self.tasks
+            self._solver.retrain_on(images, labels)
+            self._current = True
         return self._solver.predict(x)
 
     def state(self) -> State:
-        """The number of tasks: the network itself can be trained again."""
-        return {"tasks": torch.tensor(self.tasks)}
+        """The number of tasks. The network can be trained again and is not counted, but goes along where the
+        next one begins with it."""
+        known = {"tasks": torch.tensor(self.tasks)}
+        if self.problem.settings.classifier.warm_start:
+            known[f"{_UNCOUNTED}current"] = torch.tensor(self._current)
+            known |= {f"{_UNCOUNTED}{name}": value for name, value in self._solver.state().items()}
+        return known
 
     def restore(self, state: State) -> None:
         """The inverse of `state`."""
-        self.tasks, self._solver = int(state["tasks"]), None
+        self.tasks = int(state["tasks"])
+        mine = {k.removeprefix(_UNCOUNTED): v for k, v in state.items() if k.startswith(_UNCOUNTED)}
+        if mine:
+            self._current = bool(mine["current"])
+            self._solver.restore(mine)
 
 
 def tensors(task: Task) -> tuple[Tensor, Tensor]:
