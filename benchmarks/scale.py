@@ -37,7 +37,7 @@ from sklearn.datasets import load_sample_images
 
 from logcl import Memory, networks
 from logcl.allocation import Slot
-from logcl.classifier import train_network
+from logcl.classifying import train_network
 from logcl.costs import ClassifierCosts, CodecCosts, FileCosts, Machine, Measured, measured
 from logcl.database import PAGE
 from logcl.local_model import LocalModel

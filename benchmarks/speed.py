@@ -32,7 +32,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from logcl import Memory
-from logcl.classifier import train_network
+from logcl.classifying import train_network
 from logcl.errors import BadSettings, DataError
 from logcl.networks import ClassifierSpec
 from logcl.presets import preset

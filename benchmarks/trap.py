@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl import diagnostics, local_model, networks, quantising
-from logcl.classifier import predict_classes, train_network
+from logcl.classifying import predict_classes, train_network
 from logcl.encoding import to_unit
 from logcl.memory import Memory
 from logcl.methods.solver import tensors

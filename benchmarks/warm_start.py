@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from logcl.classifier import batch_loss, new_network, predict_classes
+from logcl.classifying import batch_loss, new_network, predict_classes
 from logcl.memory import Memory
 from logcl.networks import ClassifierSpec
 from logcl.presets import preset

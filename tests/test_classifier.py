@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from logcl import Classifier, Memory
-from logcl.classifier import _learn, _take_over, new_network
+from logcl.classifier import _learn, _take_over
+from logcl.classifying import new_network
 from logcl.database import PAGE
 from logcl.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.progress import Silent

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from logcl import encoding
-from logcl.classifier import predict_proba
+from logcl.classifying import predict_proba
 from logcl.stored import BinaryCodes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,21 +14,18 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl import blobs, networks
-from logcl.augmentation import augment
+from logcl.classifying import new_network, predict_proba, train_on
 from logcl.encoding import to_unit
 from logcl.engines import Engine, Job, Local
 from logcl.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.inputs import Label, Labels, as_pixels
 from logcl.memory import Memory
 from logcl.progress import Callback, Heard, Progress
-from logcl.samples import Share, rows_at_once
+from logcl.samples import Share
 from logcl.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, changed, parse_as
 from logcl.snapshot import Snapshot
-from logcl.training import Work, choose_device, fit, generator_for, seeded, shortened
+from logcl.training import Work, choose_device, generator_for, shortened
 from logcl.words import printable
-
-Fetch = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Rows of a batch to uint8 images and class numbers."""
 
 _CACHE = 2**32  # bytes of decoded memory that are kept while training; a larger memory is decoded on the fly
 _GLOBAL = 0x91  # sets the global model's randomness apart from the levels', which have keys of their own
@@ -288,75 +285,3 @@ def _learn(
 
     train_on(trained, fetch, count, settings, Work(generator, progress, "global model"))
     return {name: value.cpu() for name, value in network.state_dict().items()}
-
-
-def train_network(
-    spec: networks.ClassifierSpec, fetch: Fetch, count: int, settings: ClassifierSettings, work: Work
-) -> nn.Module:
-    """A new classifier, trained on `count` samples."""
-    network = new_network(spec, work)
-    train_on(network, fetch, count, settings, work)
-    return network
-
-
-def train_on(network: nn.Module, fetch: Fetch, count: int, settings: ClassifierSettings, work: Work) -> None:
-    """Train on `count` samples; `fetch(rows)` gives uint8 images and class numbers of a batch.
-
-    The same function trains the global model and the classifiers of all methods that begin afresh, so that
-    they differ only in the samples they are given.
-    """
-    fit(network, lambda rows: batch_loss(network, *fetch(rows), settings), count, settings, work)
-
-
-def new_network(spec: networks.ClassifierSpec, work: Work) -> networks.ImageClassifier:
-    """Random weights, drawn from the randomness of `work`, where and how they are trained fastest."""
-    with seeded(work.generator):
-        network = networks.classifier(spec).to(choose_device())
-    laid_out: networks.ImageClassifier = network.to(memory_format=_layout(network))  # type: ignore[call-overload]
-    return laid_out
-
-
-def batch_scores(network: nn.Module, pixels: Tensor, settings: ClassifierSettings) -> Tensor:
-    """What a network says of uint8 images (n, C, H, W) as training shows them to it: augmented."""
-    image = augment(to_unit(pixels.to(choose_device())), settings)
-    scores: Tensor = network(image.contiguous(memory_format=_layout(network)))
-    return scores
-
-
-def batch_loss(network: nn.Module, pixels: Tensor, labels: Tensor, settings: ClassifierSettings) -> Tensor:
-    """Mean cross-entropy of a batch."""
-    scores = batch_scores(network, pixels, settings)
-    return nn.functional.cross_entropy(
-        scores, labels.to(scores.device), label_smoothing=settings.label_smoothing
-    )
-
-
-def _layout(network: nn.Module) -> torch.memory_format:
-    """Convolutions on a CPU are a quarter faster with the channels last in memory.
-
-    Not for networks with strides: torch 2.13 corrupted its heap in the backward pass of narrow ones.
-    """
-    strides = [layer.stride for layer in network.modules() if isinstance(layer, nn.Conv2d)]
-    plain = all(stride == (1, 1) for stride in strides)
-    return torch.channels_last if plain else torch.contiguous_format
-
-
-@torch.no_grad()
-def predict_proba(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Class probabilities of uint8 images, in blocks of bounded size."""
-    device = choose_device()
-    rows = rows_at_once(pixels.shape[1:])
-    blocks = [
-        # A copy, because pixels may be a read-only memory map.
-        network(to_unit(torch.from_numpy(pixels[start : start + rows].copy()).to(device)))
-        .softmax(dim=1)
-        .cpu()
-        for start in range(0, len(pixels), rows)
-    ]
-    outputs = torch.cat(blocks).numpy() if blocks else np.empty((0, 1), np.float32)
-    return np.asarray(outputs, dtype=np.float32)
-
-
-def predict_classes(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The most probable class number of each uint8 image."""
-    return np.asarray(predict_proba(network, pixels).argmax(axis=1), dtype=np.int64)

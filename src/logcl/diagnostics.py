@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from logcl.classifier import predict_classes
+from logcl.classifying import predict_classes
 from logcl.encoding import to_unit
 from logcl.local_model import LocalModel
 from logcl.progress import Progress, Silent

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl import blobs
-from logcl.classifier import batch_loss, batch_scores, new_network, predict_proba
+from logcl.classifying import batch_loss, batch_scores, new_network, predict_proba
 from logcl.errors import NotTrained
 from logcl.methods.protocol import BOOKKEEPING, Problem, State
 from logcl.networks import ImageClassifier
