@@ -13,6 +13,7 @@ from logcl.methods.exemplars import check_budget
 from logcl.presets import preset
 from logcl.settings import override
 from logcl.streams import CATALOG
+from logcl.training import shortened, total_steps
 
 
 @pytest.mark.parametrize("scale", ["smoke", "small", "full"])
@@ -42,6 +43,21 @@ def test_the_papers_tables_are_covered():
     assert {m for cell in BENCHES["bytes"].grid("full", 1) for m in [cell.options.get("codec")]} >= {
         "webp", "jpeg", "avif",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("scale", "samples"), [("small", 1500), ("full", 4500)])
+def test_joint_training_of_extreme_is_as_long_as_all_that_the_others_do(scale, samples):
+    def recipe(method):
+        (cell,) = BENCHES["extreme"].grid(scale, 1, {method})
+        return override(preset(cell.preset, (1, 28, 28), cell.stream), cell.changes).classifier
+
+    seen = [round(samples * task / 100) for task in range(1, 101)]
+    for method in ("logcl", "replay-buffer", "generative-replay"):
+        mine = recipe(method)
+        assert mine.warm_start
+        brief = shortened(mine, mine.warm_share)
+        steps = total_steps(mine, seen[0]) + sum(total_steps(brief, n) for n in seen[1:])
+        assert steps == total_steps(recipe("joint"), samples)
 
 
 def test_seeds_and_methods_can_be_chosen():

@@ -156,7 +156,7 @@ def _extreme(scale: Scale, seed: int) -> Iterator[Cell]:
     if scale == "small":
         # A third of the characters: about a third of the unit and of the steps, so that the counter
         # counts as far and one model can be retrained 100 times.
-        changes |= {"unit": 128, "generator.min_steps": 300}
+        changes |= {"unit": 128, "generator.min_steps": 300, "classifier.epochs": 5}
     cell = Cell(stream="omniglot-100", method="joint", seed=seed, tasks=tasks)
     warm = {"classifier.warm_start": True, "classifier.warm_share": share}
     for method in ("logcl", "replay-buffer", "generative-replay"):
