@@ -83,6 +83,7 @@ class Solver:
             self._network = None
         elif self._network is not None:
             recipe = shortened(recipe, recipe.warm_share)
+        self.seen.zero_()  # a buffer may have dropped the last sample of a class
         self._train_on(images, labels, recipe)
 
     def _train_on(self, images: Tensor, labels: Tensor, recipe: Recipe) -> None:
@@ -133,10 +134,8 @@ class Retrained:
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The most probable class of each image, among those remembered."""
         if self.tasks and not self._current:
-            images, labels = self.remembered()
-            self._solver.seen[:] = False
             self._solver.fits = self.tasks
-            self._solver.retrain_on(images, labels)
+            self._solver.retrain_on(*self.remembered())
             self._current = True
         return self._solver.predict(x)
 
