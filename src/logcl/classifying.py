@@ -55,7 +55,11 @@ def batch_scores(network: nn.Module, pixels: Tensor, settings: ClassifierSetting
 
 def batch_loss(network: nn.Module, pixels: Tensor, labels: Tensor, settings: ClassifierSettings) -> Tensor:
     """Mean cross-entropy of a batch."""
-    scores = batch_scores(network, pixels, settings)
+    return cross_entropy(batch_scores(network, pixels, settings), labels, settings)
+
+
+def cross_entropy(scores: Tensor, labels: Tensor, settings: ClassifierSettings) -> Tensor:
+    """Of scores (n, classes) and class numbers (n,), in the mean."""
     return nn.functional.cross_entropy(
         scores, labels.to(scores.device), label_smoothing=settings.label_smoothing
     )

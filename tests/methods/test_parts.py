@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from logcl.classifying import new_network
 from logcl.errors import BadSettings
 from logcl.methods import Problem, codec_buffer, create, options_of
 from logcl.methods.ewc import Consolidated, fisher_information
@@ -15,7 +16,7 @@ from logcl.methods.gdumb import balanced
 from logcl.methods.gss import gradient_cosines
 from logcl.methods.icarl import herd
 from logcl.methods.rehearsal import losses, weights_ahead
-from logcl.methods.solver import flat_weights, label_type
+from logcl.methods.solver import Solver, flat_weights, label_type
 from logcl.networks import ClassifierSpec, classifier
 from logcl.presets import BUDGETS, preset
 from logcl.settings import override
@@ -281,3 +282,19 @@ def test_the_settings_of_the_literature(name, budget, epochs, batch):
             ClassifierSpec(network="resnet18", image_shape=(3, 32, 32), classes=100, width=20)
         )
     assert 1.05e6 < sum(p.numel() for p in weights.parameters()) < 1.15e6
+
+
+def test_retraining_leaves_outputs_of_classes_not_remembered_alone(tmp_path, digits):
+    """They begin as random ones, like those that a growing global model is given."""
+    x, y = digits
+    rows = np.flatnonzero(np.isin(y, (2, 5)))[:60]
+    images, labels = torch.from_numpy(x[rows]), torch.from_numpy(y[rows])
+    solver = Solver(problem(tmp_path, changes={"classifier.epochs": 1, "classifier.min_steps": 20}))
+    solver.see([7])  # by a buffer that has dropped it since
+    before = new_network(solver.problem.network, solver.problem.work(0)).head.weight.detach()
+    solver.retrain_on(images, labels)
+    after = solver.network.head.weight.detach()
+    changed = (after != before).any(dim=1).nonzero().flatten().tolist()
+    assert changed == [2, 5]
+    assert solver.seen.nonzero().flatten().tolist() == [2, 5]
+    assert (solver.predict(x[rows]) == y[rows]).mean() > 0.9

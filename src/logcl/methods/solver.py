@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl import blobs
-from logcl.classifying import batch_loss, batch_scores, new_network, predict_proba
+from logcl.classifying import batch_loss, batch_scores, cross_entropy, new_network, predict_proba
 from logcl.errors import NotTrained
 from logcl.methods.protocol import BOOKKEEPING, Problem, State
 from logcl.networks import ImageClassifier
@@ -74,21 +74,29 @@ class Solver:
 
     def train_on(self, images: Tensor, labels: Tensor) -> None:
         """Plain training on uint8 images and class numbers."""
-        self._train_on(images, labels, self.settings)
+        self.see(labels)
+        self.train(len(labels), lambda rows: self.loss(images[rows], labels[rows]))
 
     def retrain_on(self, images: Tensor, labels: Tensor) -> None:
-        """Train on all that a method remembers, as LogCL its global model: afresh or on from the last one."""
+        """Train on all that a method remembers, as LogCL its global model: afresh or on from the last one.
+
+        As there, outputs of other classes have no part in it. If they were held down, a network that goes on
+        would first have to unlearn that.
+        """
         recipe = self.settings
         if not recipe.warm_start:
             self._network = None
         elif self._network is not None:
             recipe = shortened(recipe, recipe.warm_share)
         self.seen.zero_()  # a buffer may have dropped the last sample of a class
-        self._train_on(images, labels, recipe)
-
-    def _train_on(self, images: Tensor, labels: Tensor, recipe: Recipe) -> None:
         self.see(labels)
-        self.train(len(labels), lambda rows: self.loss(images[rows], labels[rows]), recipe=recipe)
+        known, number = self.seen.nonzero().flatten(), self.seen.cumsum(0) - 1
+
+        def loss(rows: Tensor) -> Tensor:
+            scores = self.scores(images[rows])
+            return cross_entropy(scores[:, known.to(scores.device)], number[labels[rows]], recipe)
+
+        self.train(len(labels), loss, recipe=recipe)
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The most probable class of each image, among those seen."""
