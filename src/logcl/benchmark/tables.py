@@ -131,7 +131,10 @@ def extreme(results: Results) -> list[Table]:
     first = results[0]
     title = f"Extreme: {len(first.tasks)} tasks, {len(first.classes)} characters"
     columns = ("method", "accuracy %", "bytes kept", "of the buffer %", "error (MSE)", "seconds", "seeds")
-    return [Table(title, columns, tuple(rows), (_ACCURACY, *_part(results)))]
+    brief: tuple[str, ...] = ()
+    if any(result.settings.classifier.warm_start for result in results):
+        brief = ("The classifier goes on briefly after each task; that of joint training is trained once.",)
+    return [Table(title, columns, tuple(rows), (_ACCURACY, *brief, *_part(results)))]
 
 
 def _error(result: Result) -> float:
