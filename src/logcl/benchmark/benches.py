@@ -148,8 +148,8 @@ def _extreme(scale: Scale, seed: int) -> Iterator[Cell]:
     cell = Cell(stream="omniglot-100", method="joint", seed=seed, tasks=tasks)
     warm = {"classifier.warm_start": True, "classifier.warm_share": share}
     for method in ("logcl", "replay-buffer", "generative-replay"):
-        # Retrained 100 times where LogCL fits 8 models, each time from the last one: fewer steps each time,
-        # four times as many in all.
+        # One model is retrained 100 times where LogCL fits 8, each time from the last one: fewer steps each
+        # time, four times as many in all.
         fewer = {"generator.min_steps": 600} if method == "generative-replay" and scale == "full" else {}
         update = {"method": method, "evaluate": "every", "changes": {**changes, **warm, **fewer}}
         yield cell.model_copy(update=update)
