@@ -41,7 +41,7 @@ _BRIEF: dict[str, Changes] = {
     "paper-cpu": {"generator.min_steps": 300, "generator.labeller_training.min_steps": 750},
 }
 _BRIEF_OPTIONS: dict[str, Changes] = {"hypercl": {"generator.min_steps": 300}}
-"""On a part of the grey images a part of the steps: three eighths of what a generator's fit makes at least."""
+"""On a part of the grey images a part of the steps: three eighths of a generator's least steps."""
 
 _SMALL: dict[str, Thinning] = {
     "mnist": Thinning(per_class=300),
