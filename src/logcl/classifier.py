@@ -55,9 +55,11 @@ class Description(Frozen):
 class Classifier:
     """A trained global model. Made by `Classifier.train` or `Classifier.load`."""
 
-    def __init__(self, about: Description, network: nn.Module) -> None:
+    def __init__(self, about: Description, network: nn.Module, last: Description | None = None) -> None:
         self.about = about
         self.network = network
+        self.last = last
+        """Of the model that training has just gone on from; None if it began afresh, or was loaded."""
 
     @staticmethod
     def train(
@@ -93,6 +95,7 @@ class Classifier:
         seed = now.settings.seed if seed is None else seed
         work = Work(generator_for(seed, _GLOBAL), Heard(progress, callbacks), "global model")
         about: networks.ClassifierSpec | OwnNetwork
+        last = None
         if network is None:
             about = _spec(now, settings)
             last = _last(memory, about) if settings.warm_start else None
@@ -112,7 +115,7 @@ class Classifier:
         network.eval()
         description = Description(network=about, classes=now.classes, samples=now.n, memory=now.digest)
         memory.file.write_classifier(blobs.pack(description, blobs.weights(network, "network")))
-        return Classifier(description, network)
+        return Classifier(description, network, last.about if last else None)
 
     @staticmethod
     def load(memory: Memory, network: nn.Module | None = None) -> Classifier:

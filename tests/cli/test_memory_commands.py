@@ -91,6 +91,21 @@ def test_a_second_task_grows_the_memory_and_the_classifier_is_then_old(tmp_path,
     assert logcl("predict", memory, tmp_path / "other.npz").code == 2
 
 
+def test_train_says_whether_it_went_on_from_the_last_classifier(memory, npz, logcl):
+    warm = ["--set", "classifier.warm_start=true", "--set", "classifier.epochs=2"]
+    first = logcl("train", memory, *warm)
+    assert "began afresh" in first.err
+    assert "going on" not in first.out
+    logcl("absorb", memory, npz)
+    second = logcl("train", memory, *warm)
+    assert "going on from that of 150 samples, on 300 replayed samples" in second.out
+    assert second.err == ""
+    assert json.loads(logcl("train", memory, *warm, "--json").out)["from"] == 300
+    wider = logcl("train", memory, *warm, "--set", "classifier.width=5")
+    assert "began afresh" in wider.err
+    assert json.loads(logcl("train", memory, "--json").out)["from"] is None
+
+
 def test_folders_of_folders_are_tasks(tmp_path, folder, logcl):
     week = tmp_path / "week"
     week.mkdir()

@@ -187,15 +187,20 @@ def train(
             memory, recipe=settings, seed=seed, engine=runner, callbacks=callbacks, progress=progress
         )
         seconds = time.perf_counter() - started
+    about, last = classifier.about, classifier.last
     if as_json:
+        went_on_from = last and last.samples
         print_json(
-            {"classes": list(classifier.classes), "samples": classifier.about.samples, "seconds": seconds}
+            {"classes": about.classes, "samples": about.samples, "from": went_on_from, "seconds": seconds}
         )
         return
+    begun = f", going on from that of {last.samples:,} samples," if last else ""
     out.print(
-        f"{path}: trained a classifier of {len(classifier.classes)} classes on {classifier.about.samples:,} "
+        f"{path}: trained a classifier of {len(about.classes)} classes{begun} on {about.samples:,} "
         f"replayed samples in {seconds:.1f} s"
     )
+    if settings.warm_start and last is None:
+        err.print(f"note: it began afresh: {path} had no classifier of this kind and width to go on from")
 
 
 def predict(
