@@ -223,7 +223,7 @@ def test_two_processes_do_not_share_a_run(stream, settings, tmp_path):
 
 
 RUN = ["run", "digits", "--tasks", "3", "--method", "finetune,logcl", "--set", "unit=256", "--set",
-       "generator.min_steps=150", "--set", "generator.epochs=1", "--set", "classifier.min_steps=150",
+       "generator.min_steps=60", "--set", "generator.epochs=1", "--set", "classifier.min_steps=60",
        "--set", "classifier.epochs=1"]  # fmt: skip
 
 

@@ -27,14 +27,23 @@ REAL_DATA = os.environ.get("LOGCL_DATA")
 NEEDS_DATA = re.compile(r"\bmnist\b|\bcifar100\b|logcl +bench|logcl +data +(get|check)")
 _FEW = "--set classifier.min_steps=10 --set classifier.epochs=1"
 BRIEFLY = (
-    ("growth --scale small", "growth --scale smoke"),  # `make smoke` runs all benches
+    ("image_shape=(3, 32, 32))", 'image_shape=(3, 32, 32), settings={"classifier.width": 8})'),
+    ("logcl train ", "logcl train --set classifier.width=8 "),
+    ("growth --scale small", "growth --scale smoke --methods logcl"),  # `make smoke` runs all benches
+    ("table1 --scale small", "table1 --scale smoke --methods joint --streams mnist"),
     ("--scale small", "--scale smoke --methods joint"),
     ("run cifar100 --preset offline", "run photos/ --tasks 2 --preset offline --set classifier.epochs=1"),
     ("--seeds 3", "--seeds 1"),
     ("logcl run digits", f"logcl run digits --set generator.min_steps=30 --set generator.epochs=1 {_FEW}"),
-    ("logcl run     photos/", f"logcl run photos/ {_FEW}"),
+    ("logcl run     photos/", f"logcl run photos/ --set classifier.width=8 {_FEW}"),
 )
-"""What would take long is made shorter: fewer seeds, steps and samples, but every word of a line is tried."""
+"""What would take long is made shorter: fewer seeds, steps, samples, small networks; every word is tried."""
+
+
+def briefly(text: str) -> str:
+    for usual, brief in BRIEFLY:
+        text = text.replace(usual, brief)
+    return text
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -70,7 +79,7 @@ def run_python(page, names):
     code = [text for language, text in blocks(page) if language == "python"]
     with torch.random.fork_rng():  # networks and loaders of the pages draw from torch's own state
         for text in code:
-            exec(compile(text, page, "exec"), names)
+            exec(compile(briefly(text), page, "exec"), names)
     return len(code)
 
 
@@ -87,9 +96,7 @@ def run_command(line, logcl):
         assert asked.returncode == 0, asked.stderr
         return
     assert line.startswith("logcl "), f"no test knows how to run: {line}"
-    for usual, brief in BRIEFLY:
-        line = line.replace(usual, brief)
-    arguments = shlex.split(line)[1:]
+    arguments = shlex.split(briefly(line))[1:]
     if "bench" in arguments:
         arguments += ["--out", "benches"]
     ran = logcl(*arguments)

@@ -71,6 +71,15 @@ def test_figures_say_what_the_data_say(dressed):
     assert names == ["methods-mnist", "methods-omniglot"]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("bench", list(BENCHES))
+def test_an_unfinished_grid_has_no_figure_without_data(dressed, bench):
+    """Only the first result is there."""
+    for drawing in benches.drawings(bench, dressed[bench][:1]):
+        assert any(axes.has_data() for axes in drawing.figure.axes), drawing.name
+        assert not drawing.alternative.endswith((": .", ":"))
+
+
 def test_a_folder_of_a_bench_is_recognised(dressed, tmp_path, logcl):
     folder = tmp_path / "table1"
     folder.mkdir()

@@ -127,6 +127,8 @@ def _by_bytes(results: Results) -> list[Drawing]:
     for (stream,), mine in by(results, lambda r: (r.stream,)).items():
         joint = [r.final_accuracy for r in mine if r.method == "joint"]
         kept = [r for r in mine if r.method != "joint"]
+        if not kept:
+            continue  # an unfinished grid
         found.append(
             _curves(
                 f"accuracy-by-bytes-{stream}", f"{stream}: accuracy against bytes kept",
