@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test smoke docs torture fuzz results avalanche install lint types imports clean
+.PHONY: run test long smoke docs torture fuzz results avalanche install lint types imports clean
 
 run: install
 	@$(BIN)/logcl run digits --tasks 5 --method logcl,finetune,joint --seeds 5 --out runs/digits --overwrite
 
 test: install lint types imports
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'not long'
+
+# The tests that start clusters, environments and many processes: five minutes more.
+long: install
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m long
 
 # Every bench at its smallest: two minutes. Needs the data sets: see `logcl data list`.
 smoke: install

@@ -235,6 +235,7 @@ def started(folder) -> subprocess.Popen:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_killed_run_goes_on(tmp_path):
     """Two methods: the first is finished, the second is killed in its first task and again in a later one."""

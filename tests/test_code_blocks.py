@@ -105,7 +105,14 @@ def run_command(line, logcl):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", [page for page in PAGES if not page.endswith("cluster.md")])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.long] if page.endswith("benches.md") else [])
+        for page in PAGES
+        if not page.endswith("cluster.md")
+    ],
+)
 def test_the_blocks_of_a_page_run(page, workplace, names, logcl, monkeypatch):
     text = "\n".join(text for _, text in blocks(page))
     if NEEDS_DATA.search(text):
@@ -130,6 +137,7 @@ def test_the_blocks_of_a_page_run(page, workplace, names, logcl, monkeypatch):
     assert ran + len(lines) > 0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)  # Ray's processes are nice: beside other work they wait
 @pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's own sockets and pipes

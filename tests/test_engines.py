@@ -27,6 +27,7 @@ from logcl.training import Diverged
 
 ray = pytest.importorskip("ray")
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.xdist_group("ray"),
     pytest.mark.timeout(240),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Ray's own sockets and pipes

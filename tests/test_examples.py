@@ -11,6 +11,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 ELSEWHERE = {"avalanche_replay.py"}  # in the environment that has Avalanche: tests_avalanche/
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "script",

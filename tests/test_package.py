@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("package")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("package")]
 
 
 @pytest.fixture(scope="module")

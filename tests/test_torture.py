@@ -19,6 +19,7 @@ from torture import flips, kills, readers
 QUICK = {"generator.epochs": 1, "generator.min_steps": 20}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_at_any_moment_the_memory_is_the_one_before_or_the_one_after(tmp_path):
     """`logcl absorb` in processes of its own; every fifth time it is let finish, and ends as if unbroken."""

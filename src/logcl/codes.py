@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 Bits = NDArray[np.uint8]
 """0 or 1, one row a sample: (n, bits)."""
@@ -107,6 +106,8 @@ def nearest_free(embeddings: Reals, codes: Reals) -> NDArray[np.intp]:
 
 def optimal_assignment(embeddings: Reals, codes: Reals) -> NDArray[np.intp]:
     """The assignment with the least total squared distance; cubic in n; (n, b), (n', b) → (n,)."""
+    from scipy.optimize import linear_sum_assignment  # here, because it takes long to import
+
     _check_sizes(embeddings, codes)
     _, columns = linear_sum_assignment(-(embeddings @ codes.T))
     return np.asarray(columns, dtype=np.intp)
