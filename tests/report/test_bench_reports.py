@@ -1,6 +1,7 @@
 """A bench's own figures and its report, from real results in many clothes."""
 
 import html
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from logcl.report import benches, svg
 from logcl.settings import override
 
 pytestmark = pytest.mark.xdist_group("report")
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,15 @@ def test_an_unfinished_grid_has_no_figure_without_data(dressed, bench):
     for drawing in benches.drawings(bench, dressed[bench][:1]):
         assert any(axes.has_data() for axes in drawing.figure.axes), drawing.name
         assert not drawing.alternative.endswith((": .", ":"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("bench", list(BENCHES))
+def test_the_results_of_the_repository_have_a_page(bench, tmp_path, logcl):
+    path = tmp_path / "report.html"
+    ran = logcl("report", RESULTS / bench, "--out", path)
+    assert ran.code == 0, ran.err
+    assert path.read_text().count("<svg") > 5
 
 
 def test_a_folder_of_a_bench_is_recognised(dressed, tmp_path, logcl):

@@ -33,6 +33,24 @@ def titles(drawing):
     return [element.text for element in root.iter("title")]
 
 
+def test_tasks_that_took_no_time_are_left_out_of_a_logarithmic_axis(results):
+    """Joint training does nothing before the end, and then for long."""
+    idle = [{}, {}, {"train": 10_000.0}]
+    joint = results[2].model_copy(
+        update={
+            "method": "joint",
+            "tasks": tuple(
+                task.model_copy(update={"seconds": {"other": 0.1, **spent}})
+                for task, spent in zip(results[2].tasks, idle, strict=True)
+            ),
+        }
+    )
+    (only,) = studies((*results[:2], joint))
+    texts = titles(figures.seconds(only))
+    assert [text for text in texts if text.startswith("joint")] == ["joint, after task 3: 2.78 h"]
+    assert len(texts) == 3 + 1
+
+
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=150), st.integers(1, 130))
 def test_the_counter_is_the_allocation(sizes, unit):
     states = history(sizes, unit)

@@ -126,6 +126,11 @@ def _draw(
     figure = sheet(size, (2.9 if size == "narrow" else 3.7) + 0.22 * -(-len(lines) // columns))
     axes = figure.add_subplot()
     hover = {}
+    ends = [float(line.mean[-1]) for line in (*lines, *([raw] if raw else [])) if len(line.task)]
+    if min(ends) > 0 and max(ends) / min(ends) > _WIDE_RANGE and unit != "accuracy %":
+        axes.set_yscale("log")
+        axes.minorticks_off()
+        lines = [_above_zero(line) for line in lines]
     for number, line in enumerate(lines):
         if not len(line.task):
             continue
@@ -146,10 +151,6 @@ def _draw(
         )
     if raw:
         axes.plot(raw.task, raw.mean, color=GREY, linestyle=":", label=raw.label, zorder=1)
-    ends = [float(line.mean[-1]) for line in (*lines, *([raw] if raw else [])) if len(line.task)]
-    if min(ends) > 0 and max(ends) / min(ends) > _WIDE_RANGE and unit != "accuracy %":
-        axes.set_yscale("log")
-        axes.minorticks_off()
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, unit, written)))
     axes.set_xticks([k + 1 for k in round_ones(range(1, study.tasks + 1), 10)])
     axes.set(xlabel="task", ylabel=unit)
@@ -157,6 +158,12 @@ def _draw(
     figure.legend(loc="outside lower center", ncols=columns, handlelength=2.5)
     reached = [f"{line.label} ends at {written(line.mean[-1])}" for line in lines if len(line.task)]
     return Drawing(name, title, f"{title}: {listed(reached)}.", figure, caption + _bands(lines), hover, size)
+
+
+def _above_zero(line: Series) -> Series:
+    """What has a place on a logarithmic axis: a task that nothing was done for took no time."""
+    there = line.mean > 0
+    return Series(line.label, line.task[there], line.mean[there], line.error[there])
 
 
 def _tick(value: float, unit: str, written: Callable[[float], str]) -> str:
