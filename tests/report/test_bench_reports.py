@@ -49,6 +49,7 @@ def test_every_bench_has_a_report_with_its_tables_and_figures(dressed, bench, tm
     (path,) = benches.write(bench, by_scale, tmp_path / "report.html")
     page = html.unescape(path.read_text())
     assert f"{bench}: {BENCHES[bench].summary}" in page
+    assert f"Made by <code>logcl bench {bench} --scale small</code> and <code>" in page
     assert "(small)" in page
     assert "(full)" in page
     for drawing in benches.drawings(bench, dressed[bench]):

@@ -45,7 +45,7 @@ def render(document: Document) -> str:
     script = _resource("script.js")
     # Only this script may run, whatever else finds its way into the page.
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment.globals.update(picture=_picture, numeric=_numeric)
+    environment.globals.update(picture=_picture, numeric=_numeric, prose=_prose)
     return environment.get_template("page.html.j2").render(
         document=document,
         headlines=_headlines(document),
@@ -86,6 +86,15 @@ def _parts(document: Document) -> Iterator[Part]:
 
 def _picture(drawing: Drawing, part: str, number: int) -> Markup:
     return Markup(svg.inline(drawing, f"{part}-{number}"))
+
+
+def _prose(text: str) -> Markup:
+    """What stands between backticks is code, as in the Markdown report."""
+    pieces = text.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if number % 2 else piece
+        for number, piece in enumerate(pieces)
+    )
 
 
 def _numeric(table: Table, column: int) -> bool:
