@@ -83,6 +83,17 @@ def test_an_unfinished_grid_has_no_figure_without_data(dressed, bench):
         assert not drawing.alternative.endswith((": .", ":"))
 
 
+def test_samples_that_only_wait_have_no_place_on_a_logarithmic_axis(dressed):
+    """A first task of less than a unit: nothing is fitted yet."""
+    (logcl, *_) = dressed["growth"]
+    first, *others = logcl.tasks
+    waiting = logcl.model_copy(update={"tasks": (first.model_copy(update={"trained": 0}), *others)})
+    fits, *_ = benches.drawings("growth", [waiting])
+    texts = [text for of_line in fits.hover.values() for text in of_line]
+    assert sum(text.startswith("logcl, measured") for text in texts) == len(others)
+    assert svg.inline(fits, "p").count("<title>") == len(texts)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("bench", list(BENCHES))
 def test_the_results_of_the_repository_have_a_page(bench, tmp_path, logcl):

@@ -226,6 +226,8 @@ def _curves(
     figure = sheet("medium", 3.6 + 0.22 * -(-len(lines) // _columns(list(lines))))
     axes: Axes = figure.add_subplot()
     hover = {}
+    if both_logarithmic:  # where zero has no place
+        lines = {name_of: [(a, b) for a, b in points if b > 0] for name_of, points in lines.items()}
     for number, (name_of, unsorted) in enumerate(lines.items()):
         points = sorted(unsorted)
         if not points:
