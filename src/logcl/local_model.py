@@ -17,24 +17,23 @@ from numpy.typing import NDArray
 from pydantic import FailFast, Field
 from torch import Tensor, nn
 
-from logcl import blobs, codes, encoding, networks, quantising
+from logcl import blobs, codes, encoding, labelling, networks, quantising
 from logcl.allocation import Slot
 from logcl.errors import BadSettings, Damaged
 from logcl.progress import Progress, Silent
-from logcl.samples import Run, Samples, encoded, generations, rows_at_once, squared_errors
+from logcl.samples import Run, Samples, encoded, generations, squared_errors
 from logcl.settings import (
     MOST_SAMPLES,
     NETWORKS,
     Frozen,
     GeneratorSettings,
     Precision,
-    Recipe,
     Settings,
     parse_as,
 )
 from logcl.settings import Codes as CodeKind
 from logcl.stored import BinaryCodes, Codes, IndexCodes, QuantisedCodes
-from logcl.training import Work, choose_device, fit, generator_for, seeded, shortened, total_steps
+from logcl.training import Work, generator_for, shortened, total_steps
 
 SAMPLES_A_BYTE = 8
 """A level holds at most so many: index codes and labellers cost nothing a sample, so that nothing else would
@@ -140,7 +139,7 @@ class LocalModel:
         labels: NDArray[np.int64] | nn.Module = positions
         if labeller:
             recipe = options.labeller_training
-            labels = _fit_labeller(labeller, replayed, positions, recipe, work.part("labeller"))
+            labels = labelling.trained(labeller, replayed, positions, recipe, work.part("labeller"))
         analysis = result.analysis if options.keep_encoder and slot.level == top_level else None
         if analysis is not None:
             blobs.round_weights(analysis, options.weights)
@@ -153,7 +152,7 @@ class LocalModel:
         rows = np.asarray(indices) - self.about.start
         images = encoding.decode(self.decoder, self.codes, rows, self.about.decoder.image_shape)
         labels = self.labels
-        positions = label(labels, images) if isinstance(labels, nn.Module) else labels[rows]
+        positions = labelling.read(labels, images) if isinstance(labels, nn.Module) else labels[rows]
         return images, np.asarray(self.about.classes, dtype=np.int64)[positions]
 
     def samples(self) -> Samples:
@@ -317,35 +316,3 @@ def fit_steps(samples: int, classes: int, options: GeneratorSettings, *, warm: b
 def size_ratio(level: int, top_level: int, smallest: float = 1 / 8) -> float:
     """The size of model j relative to the largest, K; in the paper (7/8) · 2^(j - K) + 1/8."""
     return (1 - smallest) * 2.0 ** (level - top_level) + smallest
-
-
-@torch.no_grad()
-def label(labeller: nn.Module, images: Tensor) -> NDArray[np.int64]:
-    """The most probable class of each uint8 image."""
-    device = next(labeller.parameters()).device
-    blocks = images.split(rows_at_once(images.shape[1:]))
-    parts = [labeller(encoding.to_unit(block.to(device))).argmax(dim=1).cpu() for block in blocks]
-    classes: NDArray[np.int64] = torch.cat(parts).numpy()
-    return classes
-
-
-def _fit_labeller(
-    spec: networks.ClassifierSpec,
-    images: Tensor,
-    positions: NDArray[np.int64],
-    recipe: Recipe,
-    work: Work,
-) -> nn.Module:
-    """f(x; θk), trained on the decoded images: exactly those it will be asked about."""
-    device = choose_device()
-    with seeded(work.generator):
-        labeller = networks.classifier(spec).to(device)
-    x, y = images.to(device), torch.from_numpy(positions).to(device)
-
-    def loss(rows: Tensor) -> Tensor:
-        rows = rows.to(device)
-        return nn.functional.cross_entropy(labeller(encoding.to_unit(x[rows])), y[rows])
-
-    fit(labeller, loss, len(y), recipe, work)
-    blobs.round_weights(labeller, "half")
-    return labeller
