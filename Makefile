@@ -22,8 +22,8 @@ smoke: install
 
 # The tables and figures of results/ and the README, made anew from the result files.
 results: install
-	@$(BIN)/python benchmarks/results.py
-	@$(BIN)/python benchmarks/scale.py --write
+	@$(BIN)/python tools/results.py
+	@$(BIN)/python bench/scale.py --write
 
 # The site of the docs and the reference, in site/; every warning is an error.
 docs: install
@@ -32,15 +32,15 @@ docs: install
 
 # All that is done to memory files, at length: kills, power cuts, full disks, flipped bytes, readers; an hour.
 torture: install
-	@OMP_NUM_THREADS=1 $(BIN)/python -m torture power disk flips kills readers
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture power disk flips kills readers
 
 # Mutated memory files and images, for long: twenty minutes.
 fuzz: install
-	@OMP_NUM_THREADS=1 $(BIN)/python -m torture files images
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture files images
 
 # The plugin for Avalanche against avalanche-lib itself, in an environment of its own: two minutes.
 avalanche: .venv-avalanche/.installed
-	OMP_NUM_THREADS=1 .venv-avalanche/bin/python -m pytest -n auto tests_avalanche
+	OMP_NUM_THREADS=1 .venv-avalanche/bin/python -m pytest -n auto tests/avalanche
 
 # torchvision's wheel depends on CUDA, so it and Avalanche come without what they depend on. The second line is
 # what Avalanche imports of that.

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from logcl import Classifier, Memory
-from logcl.callbacks import CSVLog
+from logcl.integrations.logs import CSVLog
 
 digits = load_digits()
 images = np.uint8(np.rint(digits.images * 255 / 16))

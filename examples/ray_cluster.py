@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from logcl import Classifier, Memory
-from logcl.engines.ray import Ray
+from logcl.nn.engines.ray import Ray
 
 digits = load_digits()
 images = np.uint8(np.rint(digits.images * 255 / 16))

@@ -1,6 +1,6 @@
 """Every code block of the README and the docs runs, page by page, in a folder such as the pages imagine.
 
-Blocks of docs/avalanche.md run in the environment that has Avalanche (tests_avalanche/).
+Blocks of docs/avalanche.md run in the environment that has Avalanche (tests/avalanche/).
 """
 
 import json

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-ELSEWHERE = {"avalanche_replay.py"}  # in the environment that has Avalanche: tests_avalanche/
+ELSEWHERE = {"avalanche_replay.py"}  # in the environment that has Avalanche: tests/avalanche/
 
 
 @pytest.mark.long

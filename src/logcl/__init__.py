@@ -14,16 +14,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from logcl.classifier import Classifier
-    from logcl.estimator import LogCLClassifier
-    from logcl.memory import Memory
+    from logcl.integrations.sklearn.estimator import LogCLClassifier
+    from logcl.memory.classifier import Classifier
+    from logcl.memory.memory import Memory
 
 __all__ = ["Classifier", "LogCLClassifier", "Memory"]
 
 _HOMES = {
-    "Classifier": "logcl.classifier",
-    "LogCLClassifier": "logcl.estimator",
-    "Memory": "logcl.memory",
+    "Classifier": "logcl.memory.classifier",
+    "LogCLClassifier": "logcl.integrations.sklearn.estimator",
+    "Memory": "logcl.memory.memory",
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from logcl.cli.data import app
-from logcl.errors import BadSettings, DataError
+from logcl.core.errors import BadSettings, DataError
 from logcl.streams import mnist, sources
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from logcl import Memory
 from logcl.cli.planning import parse_count
-from logcl.errors import BadSettings
+from logcl.core.errors import BadSettings
 
 PAGE = [
     "--samples", "1e9", "--image-shape", "3x224x224", "--per-day", "1e6", "--nodes", "64", "--cores", "32",

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from logcl import Memory
-from logcl.presets import PRESETS, preset
-from logcl.settings import described
+from logcl.core.presets import PRESETS, preset
+from logcl.core.settings import described
 
 
 def test_list(logcl):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from logcl import Memory, checkpoint
-from logcl.errors import CannotWrite
+from logcl import Memory
+from logcl.core.errors import CannotWrite
+from logcl.experiments import checkpoint
 
 QUICK = [
     "--set", "generator.min_steps=0", "--set", "generator.epochs=2",

@@ -7,16 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from logcl import experiment, methods
-from logcl.errors import BadSettings, Damaged, NotTrained
+from logcl import methods
+from logcl.core.errors import BadSettings, Damaged, NotTrained
+from logcl.core.presets import preset
+from logcl.core.progress import Silent
+from logcl.core.settings import override
+from logcl.experiments import run as experiment
+from logcl.experiments.result import Result
 from logcl.methods import METHODS, Method, Problem
-from logcl.methods.exemplars import Exemplars
-from logcl.methods.protocol import BOOKKEEPING
-from logcl.methods.raw import RawSamples
-from logcl.presets import preset
-from logcl.progress import Silent
-from logcl.result import Result
-from logcl.settings import override
+from logcl.methods.parts.exemplars import Exemplars
+from logcl.methods.parts.protocol import BOOKKEEPING
+from logcl.methods.parts.raw import RawSamples
 from logcl.streams import Stream, Task
 
 NAMES = tuple(map(str, range(10)))

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from logcl import methods
+from logcl.core.presets import preset
+from logcl.core.settings import Recipe, override
 from logcl.methods import Problem
-from logcl.methods.generated import weighted
 from logcl.methods.hypercl import Generator, HyperOptions
-from logcl.methods.vae import Decoder, Encoder, as_images, negative_elbo
-from logcl.presets import preset
-from logcl.settings import Recipe, override
+from logcl.methods.parts.generated import weighted
+from logcl.methods.parts.vae import Decoder, Encoder, as_images, negative_elbo
+from logcl.nn.training import seeded
 from logcl.streams import Task
-from logcl.training import seeded
 
 NAMES = tuple(map(str, range(10)))
 SHAPE = (1, 8, 8)

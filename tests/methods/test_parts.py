@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from logcl.classifying import new_network
-from logcl.errors import BadSettings
+from logcl.core.errors import BadSettings
+from logcl.core.presets import BUDGETS, preset
+from logcl.core.settings import override
 from logcl.methods import Problem, codec_buffer, create, options_of
 from logcl.methods.ewc import Consolidated, fisher_information
-from logcl.methods.exemplars import Exemplars, capacity, check_budget
 from logcl.methods.gdumb import balanced
 from logcl.methods.gss import gradient_cosines
 from logcl.methods.icarl import herd
-from logcl.methods.rehearsal import losses, weights_ahead
-from logcl.methods.solver import Solver, flat_weights, label_type
-from logcl.networks import ClassifierSpec, classifier
-from logcl.presets import BUDGETS, preset
-from logcl.settings import override
+from logcl.methods.parts.exemplars import Exemplars, capacity, check_budget
+from logcl.methods.parts.rehearsal import losses, weights_ahead
+from logcl.methods.parts.solver import Solver, flat_weights, label_type
+from logcl.nn.classification import new_network
+from logcl.nn.networks import ClassifierSpec, classifier
 from logcl.streams import Task
 
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from logcl.errors import DataError
+from logcl.core.errors import DataError
 from logcl.streams.cache import Blueprint, cache_folder, cached
 
 MARK = "0" * 16

@@ -11,7 +11,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from logcl.errors import DataError
+from logcl.core.errors import DataError
 from logcl.streams import cifar100, open_stream
 from logcl.streams.cifar_pickle import read_pickled
 

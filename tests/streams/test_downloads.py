@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from logcl.errors import CannotWrite, DataError
+from logcl.core.errors import CannotWrite, DataError
 from logcl.streams.sources import SOURCES, Source, data_folders, download, download_folder
 
 CONTENT = {"a.gz": b"first file" * 1000, "b.gz": b"second file" * 1000}

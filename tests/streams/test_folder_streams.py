@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from logcl.errors import BadSettings, DataError, PassedOver
+from logcl.core.errors import BadSettings, DataError, PassedOver
 from logcl.streams import folder, open_stream
 
 MODES = {"grey": "L", "colour": "RGB", "alpha": "RGBA", "palette": "P", "sixteen": "I;16"}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from logcl.errors import BadInput, DataError
+from logcl.core.errors import BadInput, DataError
 from logcl.streams import read_npz, read_npz_images
 from logcl.streams.images import list_all_images, read_folder, read_image
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logcl.errors import DataError
+from logcl.core.errors import DataError
 from logcl.streams.images import infer_image_shape, list_images, natural_key, read_folder
 
 

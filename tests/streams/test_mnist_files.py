@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 
-from logcl.errors import DataError
+from logcl.core.errors import DataError
 from logcl.streams import mnist, open_stream
 
 SHAPES = {"train": 40, "test": 20}

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from logcl.errors import BadInput, BadSettings, DataError
+from logcl.core.errors import BadInput, BadSettings, DataError
 from logcl.streams import open_stream, read_npz
 
 

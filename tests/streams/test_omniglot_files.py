@@ -9,9 +9,9 @@ import zipfile
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from test_pixels import bomb
+from tests.streams.test_pixels import bomb
 
-from logcl.errors import DataError
+from logcl.core.errors import DataError
 from logcl.streams import omniglot, open_stream
 
 # Set → alphabet → characters.

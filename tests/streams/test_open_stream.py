@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from logcl.errors import BadSettings, DataError
+from logcl.core.errors import BadSettings, DataError
 from logcl.streams import CATALOG, open_stream
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from logcl.errors import BadSettings, DataError
+from logcl.core.errors import BadSettings, DataError
 from logcl.streams.images import read_image
 from logcl.streams.pixels import read_header
 

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from logcl.progress import Silent
+from logcl.core.progress import Silent
 from logcl.streams import open_stream
 from logcl.streams.catalog import CATALOG
 from logcl.streams.check import check

@@ -19,9 +19,9 @@ import typer
 
 from logcl.cli import bench, data, learning, looking, methods, planning, presets, report, run
 from logcl.cli.console import err
-from logcl.database import FORMAT
-from logcl.errors import CannotWrite, LogCLError, PassedOver
-from logcl.words import printable
+from logcl.core.errors import CannotWrite, LogCLError, PassedOver
+from logcl.core.text import printable
+from logcl.memory.file.sqlite import FORMAT
 
 app = typer.Typer(
     help="A memory that never loses a sample, and a classifier that can be retrained from it at any time.",

@@ -13,10 +13,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from logcl.benchmark import grid
-from logcl.benchmark.benches import BENCHES
-from logcl.benchmark.grid import Cell, Estimate, Event, Place, Scale
-from logcl.benchmark.tables import TABLES
 from logcl.cli.console import (
     AddressOption,
     EngineOption,
@@ -28,10 +24,14 @@ from logcl.cli.console import (
     print_json,
     print_table,
 )
-from logcl.errors import BadSettings
+from logcl.core.errors import BadSettings
+from logcl.core.text import human_bytes, human_seconds
+from logcl.experiments.bench import grid
+from logcl.experiments.bench.benches import BENCHES
+from logcl.experiments.bench.grid import Cell, Estimate, Event, Place, Scale
+from logcl.experiments.bench.tables import TABLES
+from logcl.experiments.result import Result
 from logcl.methods import METHODS
-from logcl.result import Result
-from logcl.words import human_bytes, human_seconds
 
 
 def bench(
@@ -97,7 +97,9 @@ def bench(
                 out.print(note)
         out.print(f"\nresults      {place.folder} ({len(finished)} of {len(cells)} cells)")
         if finished:
-            from logcl.report import benches  # matplotlib is slow to load, and is not needed before
+            from logcl.experiments.report import (
+                benches,  # matplotlib is slow to load, and is not needed before
+            )
 
             (page,) = benches.write(name, {scale: finished}, place.folder / f"{scale}-report.html")
             out.print(f"report       {page}")

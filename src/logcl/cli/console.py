@@ -14,10 +14,10 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from logcl.engines import Engine, Local
-from logcl.errors import BadSettings
-from logcl.progress import Bars
-from logcl.settings import ImageShape
+from logcl.core.errors import BadSettings
+from logcl.core.progress import Bars
+from logcl.core.settings import ImageShape
+from logcl.nn.engines import Engine, Local
 
 
 def _console(*, stderr: bool) -> Console:
@@ -68,7 +68,7 @@ LogOption = Annotated[
 def chosen_engine(name: Literal["local", "ray"], address: str | None) -> Iterator[Engine]:
     """The engine that `--engine` and `--address` name, for as long as it is needed."""
     if name == "ray":
-        from logcl.engines.ray import Ray  # an extra, and slow to load
+        from logcl.nn.engines.ray import Ray  # an extra, and slow to load
 
         with Ray(address) as cluster:
             yield cluster

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logcl import words
-from logcl.benchmark.table import Table
-from logcl.costs import Costs
-from logcl.database import PAGE
-from logcl.forecast import Forecast, Load, Retraining, Way
-from logcl.simulation import DAY, MOST_PAGES, MOST_PART
+from logcl.core import text as words
+from logcl.experiments.bench.table import Table
+from logcl.memory.file.sqlite import PAGE
+from logcl.memory.forecast.costs import Costs
+from logcl.memory.forecast.forecast import Forecast, Load, Retraining, Way
+from logcl.memory.forecast.simulation import DAY, MOST_PAGES, MOST_PART
 
 
 def tables(load: Load, costs: Costs, on_the_way: Sequence[Forecast]) -> list[Table]:

@@ -12,8 +12,6 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from logcl.callbacks import Callback, log_to
-from logcl.classifier import Classifier
 from logcl.cli.console import (
     AddressOption,
     BitsOption,
@@ -32,18 +30,20 @@ from logcl.cli.console import (
     parse_shape,
     print_json,
 )
-from logcl.engines import Engine
-from logcl.errors import BadInput, BadSettings, DataError, LogCLError
-from logcl.memory import Memory
-from logcl.presets import preset as preset_settings
-from logcl.progress import Progress
-from logcl.settings import ImageShape, override
-from logcl.storage import MemoryFile
+from logcl.core.errors import BadInput, BadSettings, DataError, LogCLError
+from logcl.core.presets import preset as preset_settings
+from logcl.core.progress import Progress
+from logcl.core.settings import ImageShape, override
+from logcl.core.text import human_bytes, printable
+from logcl.integrations.logs import Callback, log_to
+from logcl.memory.classifier import Classifier
+from logcl.memory.file.memory_file import MemoryFile
+from logcl.memory.memory import Memory
+from logcl.nn.engines import Engine
 from logcl.streams import CATALOG, open_stream, read_npz, read_npz_images
 from logcl.streams.archives import reading
 from logcl.streams.folder import task_folders
 from logcl.streams.images import list_all_images, read_folder, read_image
-from logcl.words import human_bytes, printable
 
 
 @dataclass(frozen=True)

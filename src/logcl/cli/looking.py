@@ -17,15 +17,15 @@ import typer
 from PIL import Image
 
 from logcl.allocation import max_generation
-from logcl.classifier import Classifier
 from logcl.cli.console import JsonOption, MemoryArgument, job, out, print_json, print_table
-from logcl.errors import BadInput, CannotWrite, LogCLError, NotTrained
-from logcl.memory import Memory
-from logcl.progress import Progress
-from logcl.salvage import Salvaged, salvage
-from logcl.samples import Run, added_errors, by_generation
-from logcl.snapshot import Snapshot
-from logcl.words import human_bytes, printable
+from logcl.core.errors import BadInput, CannotWrite, LogCLError, NotTrained
+from logcl.core.progress import Progress
+from logcl.core.text import human_bytes, printable
+from logcl.memory.classifier import Classifier
+from logcl.memory.memory import Memory
+from logcl.memory.salvage import Salvaged, salvage
+from logcl.memory.samples import Run, added_errors, by_generation
+from logcl.memory.snapshot import Snapshot
 
 
 def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:

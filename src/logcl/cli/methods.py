@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from logcl.cli.console import JsonOption, out, print_json
+from logcl.core.settings import described
 from logcl.methods import METHODS, options_of
-from logcl.settings import described
 
 app = typer.Typer(help="Methods: list them, show the options of one.", no_args_is_help=True)
 

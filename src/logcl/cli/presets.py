@@ -8,8 +8,8 @@ import typer
 from rich.table import Table
 
 from logcl.cli.console import JsonOption, SetOption, out, parse_changes, parse_shape, print_json
-from logcl.presets import PRESETS, preset
-from logcl.settings import Settings, described, override
+from logcl.core.presets import PRESETS, preset
+from logcl.core.settings import Settings, described, override
 from logcl.streams.catalog import named
 
 app = typer.Typer(help="Presets: list them, show what one stands for.", no_args_is_help=True)

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from logcl.cli.console import out
-from logcl.errors import BadInput, BadSettings
-from logcl.result import Result, find
+from logcl.core.errors import BadInput, BadSettings
+from logcl.experiments.result import Result, find
 
 _SUFFIXES = ("html", "md", "json", "csv")
 
@@ -32,8 +32,8 @@ def report(
     title: Annotated[str, typer.Option(help="The page's title; else the data set's name.")] = "",
 ) -> None:
     """Compare results on one page that needs no network: tables, curves, the binary counter, replay."""
-    from logcl import report  # matplotlib is slow to load, and other commands do not need it
-    from logcl.report import benches
+    from logcl.experiments import report  # matplotlib is slow to load, and other commands do not need it
+    from logcl.experiments.report import benches
 
     results = _read(runs)
     chosen = _format(format, out_path)

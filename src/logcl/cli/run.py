@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from logcl import checkpoint, experiment, methods
-from logcl.checkpoint import Occupied
+from logcl import methods
 from logcl.cli.console import (
     BitsOption,
     BytesOption,
@@ -27,17 +26,20 @@ from logcl.cli.console import (
     print_json,
     print_table,
 )
-from logcl.diagnostics import Trap
-from logcl.errors import BadSettings, Busy, LogCLError
+from logcl.core.errors import BadSettings, Busy, LogCLError
+from logcl.core.presets import BUDGETS, PRESETS, USUAL_BUDGET
+from logcl.core.presets import preset as preset_settings
+from logcl.core.settings import Settings, override
+from logcl.core.text import human_bytes, spread
+from logcl.experiments import checkpoint
+from logcl.experiments import run as experiment
+from logcl.experiments.checkpoint import Occupied
+from logcl.experiments.result import Result, read
+from logcl.memory.diagnostics import Trap
 from logcl.methods import METHODS
-from logcl.methods.exemplars import check_budget
 from logcl.methods.logcl import MEMORY
-from logcl.presets import BUDGETS, PRESETS, USUAL_BUDGET
-from logcl.presets import preset as preset_settings
-from logcl.result import Result, read
-from logcl.settings import Settings, override
+from logcl.methods.parts.exemplars import check_budget
 from logcl.streams import CATALOG, Stream, open_stream
-from logcl.words import human_bytes, spread
 
 
 def run(
@@ -152,7 +154,7 @@ def run(
 
 def _report(results: list[Result], folder: Path) -> Path:
     """The page that compares them."""
-    from logcl import report  # matplotlib is slow to load, and is not needed before
+    from logcl.experiments import report  # matplotlib is slow to load, and is not needed before
 
     (path,) = report.write(results, folder / "report.html")
     return path

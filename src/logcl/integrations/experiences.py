@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logcl.errors import CannotWrite
+from logcl.core.errors import CannotWrite
 
 
 class Experience(NamedTuple):

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from logcl.errors import BadSettings, CannotWrite
-from logcl.progress import Moment
+from logcl.core.errors import BadSettings, CannotWrite
+from logcl.core.progress import Moment
 
 
 class TensorBoardLog:

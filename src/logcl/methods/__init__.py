@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from logcl import blobs
-from logcl.errors import BadSettings, Damaged
-from logcl.files import write_atomically
+from logcl.core.errors import BadSettings, Damaged
+from logcl.core.files import write_atomically
+from logcl.core.settings import Frozen, changed, described, parse_as
 from logcl.methods.binplay import BinPlay
 from logcl.methods.codec_buffer import CodecBuffer
 from logcl.methods.cumulative import Cumulative
@@ -29,10 +29,10 @@ from logcl.methods.icarl import ICaRL
 from logcl.methods.joint import Joint
 from logcl.methods.logcl import LogCL
 from logcl.methods.mir import MIR
-from logcl.methods.protocol import HasLevels, Keeps, Method, Problem, Replayed, Replays, State
+from logcl.methods.parts.protocol import HasLevels, Keeps, Method, Problem, Replayed, Replays, State
 from logcl.methods.si import SI
 from logcl.methods.vcl import VCL
-from logcl.settings import Frozen, changed, described, parse_as
+from logcl.nn import blobs
 
 __all__ = [
     "METHODS", "HasLevels", "Method", "Problem", "Replayed", "Replays", "State", "create", "keeps", "load",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from logcl.methods.single_model import SingleModel
-from logcl.presets import preset
-from logcl.settings import GeneratorSettings
+from logcl.core.presets import preset
+from logcl.core.settings import GeneratorSettings
+from logcl.methods.parts.single_model import SingleModel
 
 
 class BinPlay(SingleModel):

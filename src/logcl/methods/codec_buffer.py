@@ -13,10 +13,10 @@ from PIL import Image, features
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from logcl.errors import BadSettings
-from logcl.methods.protocol import BOOKKEEPING, Method, Part, Problem, Replayed, State
-from logcl.methods.solver import Retrained, label_type
-from logcl.settings import Frozen
+from logcl.core.errors import BadSettings
+from logcl.core.settings import Frozen
+from logcl.methods.parts.protocol import BOOKKEEPING, Method, Part, Problem, Replayed, State
+from logcl.methods.parts.solver import Retrained, label_type
 from logcl.streams import Task
 
 _CALIBRATION = 256  # samples of the first task that the quality is chosen on

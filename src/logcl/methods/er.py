@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from logcl.methods.exemplars import Exemplars
-from logcl.methods.protocol import Method, Part, Problem
-from logcl.methods.rehearsal import Batch, rehearse
-from logcl.methods.solver import Solver
+from logcl.methods.parts.exemplars import Exemplars
+from logcl.methods.parts.protocol import Method, Part, Problem
+from logcl.methods.parts.rehearsal import Batch, rehearse
+from logcl.methods.parts.solver import Solver
 from logcl.streams import Task
 
 

@@ -10,12 +10,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from logcl.encoding import to_unit
-from logcl.methods.protocol import Method, Part, Problem, State
-from logcl.methods.solver import Solver, flat_weights, tensors
-from logcl.settings import Frozen
+from logcl.core.settings import Frozen
+from logcl.methods.parts.protocol import Method, Part, Problem, State
+from logcl.methods.parts.solver import Solver, flat_weights, tensors
+from logcl.nn.images import to_unit
+from logcl.nn.training import seeded
 from logcl.streams import Task
-from logcl.training import seeded
 
 _GRADIENTS = 2**26  # how many single gradients are held at once
 

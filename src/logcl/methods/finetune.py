@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from logcl.methods.protocol import Method, Problem
-from logcl.methods.solver import Solver, tensors
+from logcl.methods.parts.protocol import Method, Problem
+from logcl.methods.parts.solver import Solver, tensors
 from logcl.streams import Task
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from logcl.methods.exemplars import Exemplars
-from logcl.methods.protocol import Method, Part, Problem
-from logcl.methods.solver import Retrained, tensors
+from logcl.methods.parts.exemplars import Exemplars
+from logcl.methods.parts.protocol import Method, Part, Problem
+from logcl.methods.parts.solver import Retrained, tensors
 from logcl.streams import Task
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logcl.methods.single_model import SingleModel
+from logcl.methods.parts.single_model import SingleModel
 
 
 class GenerativeReplay(SingleModel):

@@ -8,11 +8,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from logcl.methods.exemplars import Exemplars
-from logcl.methods.protocol import Method, Part, Problem
-from logcl.methods.rehearsal import Batch, losses, rehearse, weights_ahead
-from logcl.methods.solver import Solver, evaluating
-from logcl.settings import Frozen
+from logcl.core.settings import Frozen
+from logcl.methods.parts.exemplars import Exemplars
+from logcl.methods.parts.protocol import Method, Part, Problem
+from logcl.methods.parts.rehearsal import Batch, losses, rehearse, weights_ahead
+from logcl.methods.parts.solver import Solver, evaluating
 from logcl.streams import Task
 
 

@@ -8,15 +8,15 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.encoding import to_unit
-from logcl.methods.exemplars import Exemplars
-from logcl.methods.protocol import Method, Part, Problem, State
-from logcl.methods.rehearsal import Batch, rehearse
-from logcl.methods.solver import Solver, evaluating
-from logcl.networks import ImageClassifier
-from logcl.settings import Frozen
+from logcl.core.settings import Frozen
+from logcl.methods.parts.exemplars import Exemplars
+from logcl.methods.parts.protocol import Method, Part, Problem, State
+from logcl.methods.parts.rehearsal import Batch, rehearse
+from logcl.methods.parts.solver import Solver, evaluating
+from logcl.nn.device import choose_device
+from logcl.nn.images import to_unit
+from logcl.nn.networks import ImageClassifier
 from logcl.streams import Task
-from logcl.training import choose_device
 
 _FIRST = 0.1  # the score of samples that nothing was there to compare with; the authors' code
 

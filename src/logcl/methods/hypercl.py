@@ -15,15 +15,16 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl import blobs
-from logcl.encoding import to_unit
-from logcl.methods.generated import Draw, learn_beside
-from logcl.methods.protocol import Method, Part, Problem, State
-from logcl.methods.solver import Solver, tensors
-from logcl.methods.vae import Encoder, as_images, hidden_sizes, latent_size, negative_elbo
-from logcl.settings import Frozen, Recipe
+from logcl.core.settings import Frozen, Recipe
+from logcl.methods.parts.generated import Draw, learn_beside
+from logcl.methods.parts.protocol import Method, Part, Problem, State
+from logcl.methods.parts.solver import Solver, tensors
+from logcl.methods.parts.vae import Encoder, as_images, hidden_sizes, latent_size, negative_elbo
+from logcl.nn import blobs
+from logcl.nn.device import choose_device
+from logcl.nn.images import to_unit
+from logcl.nn.training import fit, seeded
 from logcl.streams import Task
-from logcl.training import choose_device, fit, seeded
 
 _GENERATOR = 0x4E  # sets the generator's randomness apart from the classifier's
 

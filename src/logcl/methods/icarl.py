@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from logcl.encoding import to_unit
-from logcl.errors import NotTrained
-from logcl.methods.exemplars import Exemplars
-from logcl.methods.protocol import Method, Part, Problem
-from logcl.methods.solver import Solver, tensors
-from logcl.samples import rows_at_once
+from logcl.core.errors import NotTrained
+from logcl.core.images import rows_at_once
+from logcl.methods.parts.exemplars import Exemplars
+from logcl.methods.parts.protocol import Method, Part, Problem
+from logcl.methods.parts.solver import Solver, tensors
+from logcl.nn.device import choose_device
+from logcl.nn.images import to_unit
 from logcl.streams import Task
-from logcl.training import choose_device
 
 
 class ICaRL(Method):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from logcl.methods.protocol import Method, Part, Problem
-from logcl.methods.raw import RawSamples
-from logcl.methods.solver import Retrained
+from logcl.methods.parts.protocol import Method, Part, Problem
+from logcl.methods.parts.raw import RawSamples
+from logcl.methods.parts.solver import Retrained
 from logcl.streams import Task
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from logcl import allocation, diagnostics
-from logcl.classifier import Classifier
-from logcl.errors import CannotWrite, Damaged, NotAMemory, NotTrained
-from logcl.files import write_atomically
-from logcl.memory import Memory
-from logcl.methods.protocol import BOOKKEEPING, Effort, Method, Problem, Replayed, State
-from logcl.samples import generations
+from logcl import allocation
+from logcl.core.errors import CannotWrite, Damaged, NotAMemory, NotTrained
+from logcl.core.files import write_atomically
+from logcl.memory import diagnostics
+from logcl.memory.classifier import Classifier
+from logcl.memory.memory import Memory
+from logcl.memory.samples import generations
+from logcl.methods.parts.protocol import BOOKKEEPING, Effort, Method, Problem, Replayed, State
 from logcl.streams import Task
 
 MEMORY = "memory.logcl"

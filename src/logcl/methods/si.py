@@ -8,9 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from logcl.methods.protocol import Method, Part, Problem, State
-from logcl.methods.solver import Solver, flat_weights, tensors
-from logcl.settings import Frozen
+from logcl.core.settings import Frozen
+from logcl.methods.parts.protocol import Method, Part, Problem, State
+from logcl.methods.parts.solver import Solver, flat_weights, tensors
 from logcl.streams import Task
 
 

@@ -26,17 +26,18 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl import blobs
-from logcl.augmentation import augment
-from logcl.encoding import to_unit
-from logcl.errors import NotTrained
-from logcl.methods.exemplars import Exemplars
-from logcl.methods.protocol import Method, Part, Problem, State
-from logcl.methods.solver import tensors
-from logcl.samples import rows_at_once
-from logcl.settings import Frozen, Recipe
+from logcl.core.errors import NotTrained
+from logcl.core.images import rows_at_once
+from logcl.core.settings import Frozen, Recipe
+from logcl.methods.parts.exemplars import Exemplars
+from logcl.methods.parts.protocol import Method, Part, Problem, State
+from logcl.methods.parts.solver import tensors
+from logcl.nn import blobs
+from logcl.nn.augmentation import augment
+from logcl.nn.device import choose_device
+from logcl.nn.images import to_unit
+from logcl.nn.training import fit, seeded
 from logcl.streams import Task
-from logcl.training import choose_device, fit, seeded
 
 _REFINE, _DRAW, _HOLD_OUT = 1, 2, 3  # set the randomness of these apart from that of the posterior's own fit
 

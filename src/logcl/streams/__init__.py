@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from logcl.errors import BadSettings, DataError
-from logcl.progress import Progress, Silent
-from logcl.settings import ImageShape
+from logcl.core.errors import BadSettings, DataError
+from logcl.core.progress import Progress, Silent
+from logcl.core.settings import ImageShape
 from logcl.streams.archives import reading
 from logcl.streams.arrays import load_npz, read_npz, read_npz_images
 from logcl.streams.cache import Decoded

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from logcl.errors import DataError
-from logcl.words import printable
+from logcl.core.errors import DataError
+from logcl.core.text import printable
 
 _DAMAGE = (
     EOFError, zlib.error, struct.error, zipfile.BadZipFile, tarfile.TarError, NotImplementedError,

@@ -15,15 +15,15 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logcl.errors import BadInput, DataError
-from logcl.inputs import LONGEST_LABEL, to_uint8
-from logcl.progress import Progress, Silent
-from logcl.settings import ImageShape
+from logcl.core.errors import BadInput, DataError
+from logcl.core.inputs import LONGEST_LABEL, to_uint8
+from logcl.core.progress import Progress, Silent
+from logcl.core.settings import ImageShape
+from logcl.core.text import printable
 from logcl.streams.archives import reading
 from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint, name_of
 from logcl.streams.images import class_sorted
 from logcl.streams.stream import Classes, Pixels
-from logcl.words import printable
 
 _PIECE_BYTES = 1 << 23
 _CHANNELS = (1, 3, 4)

@@ -25,8 +25,8 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from logcl.errors import DataError
-from logcl.settings import ImageShape
+from logcl.core.errors import DataError
+from logcl.core.settings import ImageShape
 from logcl.streams.stream import Classes, Pixels
 
 DECODING_VERSION = 1

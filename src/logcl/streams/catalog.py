@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from logcl.errors import BadSettings
-from logcl.progress import Progress
-from logcl.settings import ImageShape
+from logcl.core.errors import BadSettings
+from logcl.core.progress import Progress
+from logcl.core.settings import ImageShape
 from logcl.streams.cache import Decoded
 from logcl.streams.cifar100 import find_cifar100, load_cifar100
 from logcl.streams.digits import load_digits

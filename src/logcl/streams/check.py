@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from logcl.errors import DataError
-from logcl.progress import Progress
+from logcl.core.errors import DataError
+from logcl.core.progress import Progress
 from logcl.streams.catalog import Named
 from logcl.streams.sources import data_folders, md5
 

@@ -10,8 +10,8 @@ from typing import IO
 
 import numpy as np
 
-from logcl.errors import DataError
-from logcl.progress import Progress
+from logcl.core.errors import DataError
+from logcl.core.progress import Progress
 from logcl.streams.archives import reading, tar_members
 from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint
 from logcl.streams.cifar_pickle import read_pickled

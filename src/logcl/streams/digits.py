@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from logcl.progress import Progress
+from logcl.core.progress import Progress
 from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint
 
 

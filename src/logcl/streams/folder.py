@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import PIL
 
-from logcl.errors import DataError
-from logcl.progress import Progress
-from logcl.settings import ImageShape
+from logcl.core.errors import DataError
+from logcl.core.progress import Progress
+from logcl.core.settings import ImageShape
 from logcl.streams.archives import reading
 from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint, name_of
 from logcl.streams.images import (

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logcl.errors import DataError, PassedOver
-from logcl.progress import Progress, Silent
-from logcl.settings import ImageShape
+from logcl.core.errors import DataError, PassedOver
+from logcl.core.progress import Progress, Silent
+from logcl.core.settings import ImageShape
 from logcl.streams.pixels import check_image_shape, read_header, read_image
 from logcl.streams.stream import Pixels
 

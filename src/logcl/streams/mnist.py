@@ -13,8 +13,8 @@ from typing import IO, cast
 
 import numpy as np
 
-from logcl.errors import DataError
-from logcl.progress import Progress
+from logcl.core.errors import DataError
+from logcl.core.progress import Progress
 from logcl.streams.archives import reading
 from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint
 from logcl.streams.sources import SOURCES, Files, find

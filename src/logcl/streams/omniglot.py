@@ -19,8 +19,8 @@ import numpy as np
 import PIL
 from PIL import Image
 
-from logcl.errors import DataError
-from logcl.progress import Progress
+from logcl.core.errors import DataError
+from logcl.core.progress import Progress
 from logcl.streams.archives import read_member, reading, zip_members
 from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint
 from logcl.streams.pixels import opened_image

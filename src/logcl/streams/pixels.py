@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from logcl.errors import BadSettings, DataError
-from logcl.settings import ImageShape
+from logcl.core.errors import BadSettings, DataError
+from logcl.core.settings import ImageShape
+from logcl.core.text import printable
 from logcl.streams.stream import Pixels
-from logcl.words import printable
 
 # Formats that are plain rasters. Pillow knows more, some of which start other programs (EPS).
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from logcl.errors import CannotWrite, DataError
+from logcl.core.errors import CannotWrite, DataError
 from logcl.streams.cache import cache_folder
 
 if TYPE_CHECKING:

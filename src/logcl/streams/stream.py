@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from logcl.settings import ImageShape
+from logcl.core.settings import ImageShape
 
 Pixels = NDArray[np.uint8]
 """Images as (n, channels, height, width), 0 to 255. May be a memory map: index it, do not copy it whole."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from logcl.errors import BadSettings
+from logcl.core.errors import BadSettings
 from logcl.streams.stream import Classes, Rows
 
 TEST_SHARE = 0.2

@@ -1,0 +1,1 @@
+"""Codecs: how images become codes and back."""

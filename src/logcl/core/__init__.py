@@ -1,0 +1,1 @@
+"""What every part uses: errors, settings, inputs, text, files, progress."""

@@ -1,0 +1,1 @@
+"""Experiments: methods on streams, their results, benches and reports."""

@@ -1,0 +1,1 @@
+"""The memory: every sample ever seen, in one file."""

@@ -1,0 +1,1 @@
+"""The memory file: SQLite, header, digests."""

@@ -1,0 +1,1 @@
+"""What far more samples would take."""

@@ -1,0 +1,60 @@
+"""Training a classifier on new samples beside generated ones, labelled by the classifier as it was before."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from logcl.methods.parts.solver import Solver, tensors
+from logcl.nn.images import to_unit
+from logcl.streams import Task
+
+Draw = Callable[[int], Tensor]
+"""So many generated samples of earlier tasks, uint8 (n, C, H, W), drawn from torch's global state."""
+
+
+def learn_beside(solver: Solver, task: Task, number: int, draw: Draw) -> None:
+    """Train on the `number`-th task (the first is 1) and on what `draw` gives of those before.
+
+    Deep generative replay's equation for the solver (Shin et al. 2017): the loss of new samples counts 1/T
+    and that of replayed ones 1 - 1/T. Each step replays a whole batch, however small the task is.
+    """
+    images, labels = tensors(task)
+    if number == 1:
+        solver.train_on(images, labels)
+        return
+    label = _labeller(solver)
+    solver.see(labels)
+
+    def loss(rows: Tensor) -> Tensor:
+        old = draw(solver.settings.batch_size)
+        # One batch of both, so that batch statistics cannot tell one from the other.
+        scores = solver.scores(torch.cat([images[rows], old]))
+        targets = torch.cat([labels[rows], label(old)]).to(scores.device)
+        losses = nn.functional.cross_entropy(
+            scores, targets, reduction="none", label_smoothing=solver.settings.label_smoothing
+        )
+        return weighted(losses, len(rows), number)
+
+    solver.train(len(labels), loss)
+
+
+def weighted(losses: Tensor, new: int, number: int) -> Tensor:
+    """1/T of the mean loss of the first `new` samples and 1 - 1/T of that of the replayed rest."""
+    return losses[:new].mean() / number + losses[new:].mean() * (1 - 1 / number)
+
+
+def _labeller(solver: Solver) -> Callable[[Tensor], Tensor]:
+    """Class numbers of uint8 images as the solver sees them now, whatever it learns later."""
+    network, unseen = copy.deepcopy(solver.network).eval(), ~solver.seen
+    device = next(network.parameters()).device
+
+    @torch.no_grad()
+    def label(images: Tensor) -> Tensor:
+        scores: Tensor = network(to_unit(images.to(device))).cpu()
+        return scores.masked_fill(unseen, -torch.inf).argmax(dim=1)
+
+    return label

@@ -1,0 +1,42 @@
+"""Every raw sample, as the methods keep it that may keep them all."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from logcl.methods.parts.protocol import Problem, State
+from logcl.methods.parts.solver import label_type, tensors
+from logcl.streams import Task
+
+
+class RawSamples:
+    """All samples so far: uint8 images and class numbers."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._x = [torch.empty((0, *problem.settings.image_shape), dtype=torch.uint8)]
+        self._y = [torch.empty(0, dtype=torch.int64)]
+        self._labels = label_type(len(problem.classes))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._y))
+
+    def append(self, task: Task) -> None:
+        """Keep a task's samples."""
+        x, y = tensors(task)
+        self._x.append(x)
+        self._y.append(y)
+
+    def everything(self) -> tuple[Tensor, Tensor]:
+        """Images and class numbers, oldest first."""
+        self._x, self._y = [torch.cat(self._x)], [torch.cat(self._y)]
+        return self._x[0], self._y[0]
+
+    def state(self) -> State:
+        """Images, and labels in the fewest whole bytes."""
+        x, y = self.everything()
+        return {"raw.x": x, "raw.y": y.to(self._labels)}
+
+    def restore(self, state: State) -> None:
+        """The inverse of `state`."""
+        self._x, self._y = [state["raw.x"].clone()], [state["raw.y"].long()]

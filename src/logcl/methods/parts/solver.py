@@ -1,0 +1,191 @@
+"""The classifier that every method trains in its own way: same network, same recipe, same augmentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from logcl.core.errors import NotTrained
+from logcl.core.settings import Recipe
+from logcl.methods.parts.protocol import BOOKKEEPING, Problem, State
+from logcl.nn import blobs
+from logcl.nn.classification import batch_loss, batch_scores, cross_entropy, new_network, predict_proba
+from logcl.nn.networks import ImageClassifier
+from logcl.nn.training import fit, shortened
+from logcl.streams import Task
+
+_UNCOUNTED = f"{BOOKKEEPING}classifier."
+
+
+class Solver:
+    """A network that goes on from task to task, and the classes it has been shown.
+
+    Each fit has an optimiser and a schedule of its own, and randomness that depends on the seed and on how
+    many fits there were before.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.settings = problem.settings.classifier
+        self.seen = torch.zeros(len(problem.classes), dtype=torch.bool)
+        self.fits = 0
+        self._network: ImageClassifier | None = None
+
+    @property
+    def network(self) -> ImageClassifier:
+        """The network, with random weights before the first fit."""
+        if self._network is None:
+            # The same weights as if the first fit drew them: joint training and fine-tuning start alike.
+            self._network = new_network(self.problem.network, self.problem.work(self.fits))
+        return self._network
+
+    def see(self, labels: Tensor | NDArray[np.int64]) -> None:
+        """Answers may be these classes from now on."""
+        self.seen[torch.as_tensor(labels)] = True
+
+    def scores(self, pixels: Tensor) -> Tensor:
+        """Of a batch of uint8 images, augmented, as in all training."""
+        return batch_scores(self.network, pixels, self.settings)
+
+    def loss(self, pixels: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy of a batch of uint8 images, augmented."""
+        return batch_loss(self.network, pixels, labels, self.settings)
+
+    def train(
+        self,
+        count: int,
+        loss: Callable[[Tensor], Tensor],
+        after_step: Callable[[], None] | None = None,
+        recipe: Recipe | None = None,
+    ) -> None:
+        """Minimise `loss(rows)` over `count` rows with the recipe that all methods share, or another."""
+        work = self.problem.work(self.fits)
+        if self._network is None:
+            self._network = new_network(self.problem.network, work)
+        self.network.requires_grad_(True)
+        with self.problem.clock("train"):
+            fit(self.network, loss, count, recipe or self.settings, work, after_step=after_step)
+        self.fits += 1
+
+    def train_on(self, images: Tensor, labels: Tensor) -> None:
+        """Plain training on uint8 images and class numbers."""
+        self.see(labels)
+        self.train(len(labels), lambda rows: self.loss(images[rows], labels[rows]))
+
+    def retrain_on(self, images: Tensor, labels: Tensor) -> None:
+        """Train on all that a method remembers, as LogCL its global model: afresh or on from the last one.
+
+        As there, outputs of other classes have no part in it. If they were held down, a network that goes on
+        would first have to unlearn that.
+        """
+        recipe = self.settings
+        if not recipe.warm_start:
+            self._network = None
+        elif self._network is not None:
+            recipe = shortened(recipe, recipe.warm_share)
+        self.seen.zero_()  # a buffer may have dropped the last sample of a class
+        self.see(labels)
+        known, number = self.seen.nonzero().flatten(), self.seen.cumsum(0) - 1
+
+        def loss(rows: Tensor) -> Tensor:
+            scores = self.scores(images[rows])
+            return cross_entropy(scores[:, known.to(scores.device)], number[labels[rows]], recipe)
+
+        self.train(len(labels), loss, recipe=recipe)
+
+    def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The most probable class of each image, among those seen."""
+        if not self.seen.any():
+            raise NotTrained("this method has seen no task yet; learn one first")
+        # Below any probability: those of all classes seen may have been rounded to zero.
+        allowed = np.where(self.seen.numpy(), predict_proba(self.network, x), -1.0)
+        return np.asarray(allowed.argmax(axis=1), dtype=np.int64)
+
+    def state(self) -> State:
+        """The network, the classes it knows and the number of fits behind it."""
+        known = {"seen": self.seen.clone(), "fits": torch.tensor(self.fits)}
+        return known | (blobs.weights(self.network, "network") if self._network is not None else {})
+
+    def restore(self, state: State) -> None:
+        """The inverse of `state`."""
+        self.seen, self.fits = state["seen"].clone(), int(state["fits"])
+        mine = {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
+        if mine:
+            self.network.load_state_dict(mine)
+            self.network.eval()
+
+
+class Retrained:
+    """A classifier that is trained on whatever a method remembers, when a prediction is asked for.
+
+    It begins afresh, or goes on from the last one if the settings ask for a warm start.
+    """
+
+    def __init__(self, problem: Problem, remembered: Callable[[], tuple[Tensor, Tensor]]) -> None:
+        self.problem = problem
+        self.remembered = remembered
+        """Gives uint8 images and class numbers of everything the method remembers."""
+        self.tasks = 0
+        self._solver = Solver(problem)
+        self._current = False
+
+    def outdated(self) -> None:
+        """There was a task: the next prediction needs a new classifier."""
+        self.tasks += 1
+        self._current = False
+
+    def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The most probable class of each image, among those remembered."""
+        if self.tasks and not self._current:
+            self._solver.fits = self.tasks
+            self._solver.retrain_on(*self.remembered())
+            self._current = True
+        return self._solver.predict(x)
+
+    def state(self) -> State:
+        """The number of tasks. The network can be trained again and is not counted, but goes along where the
+        next one begins with it."""
+        known = {"tasks": torch.tensor(self.tasks)}
+        if self.problem.settings.classifier.warm_start:
+            known[f"{_UNCOUNTED}current"] = torch.tensor(self._current)
+            known |= {f"{_UNCOUNTED}{name}": value for name, value in self._solver.state().items()}
+        return known
+
+    def restore(self, state: State) -> None:
+        """The inverse of `state`."""
+        self.tasks = int(state["tasks"])
+        mine = {k.removeprefix(_UNCOUNTED): v for k, v in state.items() if k.startswith(_UNCOUNTED)}
+        if mine:
+            self._current = bool(mine["current"])
+            self._solver.restore(mine)
+
+
+def tensors(task: Task) -> tuple[Tensor, Tensor]:
+    """Images and class numbers of a task; a copy where the task is a read-only memory map."""
+    return torch.from_numpy(np.array(task.x)), torch.from_numpy(np.array(task.y))
+
+
+def flat_weights(network: nn.Module) -> Tensor:
+    """All weights in one row, through which gradients flow."""
+    return torch.cat([value.reshape(-1) for value in network.parameters()])
+
+
+def label_type(classes: int) -> torch.dtype:
+    """The smallest integers that count so many classes."""
+    return torch.uint8 if classes <= 256 else torch.int16 if classes <= 32_768 else torch.int32
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """In evaluation mode for a moment: a look at losses must not move the batch statistics."""
+    training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(training)

@@ -1,0 +1,149 @@
+"""Networks and arrays as one safetensors blob with a description: what the memory file keeps of a model.
+
+Reading a blob runs no code, and a network is built without weights first, so that a description which
+claims absurd sizes fails against the tensors that are really there, before anything is allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import safetensors.torch
+import torch
+from pydantic import ValidationError
+from pydantic_core import from_json
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from logcl.core.errors import BadInput, Damaged
+from logcl.core.settings import Frozen, Precision
+from logcl.core.text import printable
+from logcl.nn.device import choose_device
+
+About = TypeVar("About", bound=Frozen)
+Spec = TypeVar("Spec")
+_SCALE = ".scale"
+_LONGEST = 2**22  # bytes of a description: a hundred thousand classes with names
+_KEPT = (torch.float16, torch.float32)  # what weights are kept in, beside steps of a scale
+
+
+def pack(about: Frozen, tensors: Mapping[str, Tensor]) -> bytes:
+    """One blob; equal content gives equal bytes."""
+    description = about.model_dump_json()
+    if len(description.encode()) > _LONGEST:
+        raise BadInput(f"a description of more than {_LONGEST:,} bytes cannot be kept; have fewer classes")
+    # One metadata key: safetensors does not promise an order among several.
+    blob: bytes = safetensors.torch.save(dict(tensors), {"logcl": description})
+    return blob
+
+
+def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, Tensor]]:
+    """What `pack` packed, or `Damaged` with the `name` of the blob."""
+    try:
+        tensors = safetensors.torch.load(blob)  # first: it refuses tensors that overlap or are not there
+        size = int.from_bytes(blob[:8], "little")
+        # Not Python's own parser, which nested brackets take out of its depth.
+        description = from_json(blob[8 : 8 + size])["__metadata__"]["logcl"]
+        if len(description) > _LONGEST:
+            raise ValueError(f"a description of {len(description):,} characters")
+        return kind.model_validate_json(description), tensors
+    # The last two are what types and shapes raise that safetensors knows and torch does not.
+    except (
+        ValidationError,
+        SafetensorError,
+        ValueError,
+        LookupError,
+        TypeError,
+        RuntimeError,
+        AttributeError,
+    ) as error:
+        raise _damaged(name, error) from error
+
+
+def weights(network: nn.Module, prefix: str, precision: Precision | None = None) -> dict[str, Tensor]:
+    """The state of a network on the CPU, its weights rounded to `precision`, each name behind `prefix`.
+
+    Buffers keep their type: variances of a batch normalisation may exceed what half precision holds.
+    """
+    found = {f"{prefix}.{name}": value.cpu().contiguous() for name, value in network.state_dict().items()}
+    for name, _ in network.named_parameters():
+        value = found[f"{prefix}.{name}"]
+        if precision == "int8" and value.dim() > 1:
+            scale = _scale(value)
+            found[f"{prefix}.{name}"] = (value / scale).round().to(torch.int8)
+            found[f"{prefix}.{name}{_SCALE}"] = scale
+        elif precision is not None:
+            found[f"{prefix}.{name}"] = value.half()
+    return found
+
+
+def round_weights(network: nn.Module, precision: Precision) -> None:
+    """What is replayed now must be what is replayed after a restart: round to what the file keeps."""
+    for weight in network.parameters():
+        value = weight.data
+        if precision == "int8" and value.dim() > 1:
+            scale = _scale(value).float()
+            weight.data = (value / scale).round() * scale
+        else:
+            weight.data = value.half().float()
+    network.eval()
+
+
+def _scale(weight: Tensor) -> Tensor:
+    """One step of each row, in half precision: the largest weight of a row is 127 steps."""
+    rows = weight.abs().flatten(1).amax(dim=1).reshape(-1, *[1] * (weight.dim() - 1))
+    return (rows / 127).half().clamp(min=torch.finfo(torch.float16).tiny)
+
+
+def restore(
+    build: Callable[[Spec], nn.Module], spec: Spec, tensors: Mapping[str, Tensor], prefix: str, name: str
+) -> nn.Module:
+    """The network that `build(spec)` describes, with the weights found behind `prefix`."""
+    mine = _behind(prefix, tensors)
+    try:
+        with torch.device("meta"):
+            network = build(spec)
+        counters = {key for key, value in network.state_dict().items() if not value.is_floating_point()}
+        state = {key: _restored(key, mine, key in counters) for key in mine if not key.endswith(_SCALE)}
+        network.load_state_dict(state, strict=True, assign=True)
+    except (RuntimeError, ValueError, TypeError, OverflowError) as error:
+        raise _damaged(name, error) from error
+    return network.eval().requires_grad_(False).to(choose_device())
+
+
+def fill(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str, name: str) -> None:
+    """Give a network the weights found behind `prefix`, as they are; it must be the one they came from."""
+    try:
+        network.load_state_dict(_behind(prefix, tensors), strict=True)
+    except RuntimeError as error:
+        reason = printable(" ".join(str(error).split())[:200])
+        raise BadInput(
+            f"{name} does not fit the network given, a {type(network).__name__} ({reason})"
+        ) from error
+
+
+def _behind(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(f"{prefix}."): v for k, v in tensors.items() if k.startswith(f"{prefix}.")}
+
+
+def _restored(key: str, mine: Mapping[str, Tensor], counter: bool) -> Tensor:
+    """A tensor as the network has it; whole numbers other than counters are steps of a scale, one a row."""
+    value, scale = mine[key], mine.get(key + _SCALE)
+    if (value.dtype == torch.int8) != (scale is not None):
+        raise ValueError(f"{key} and its scale do not belong together")
+    if scale is None:
+        if value.dtype not in ((torch.int64,) if counter else _KEPT):
+            raise ValueError(f"{key} is of type {value.dtype}")
+        return value if counter else value.float()
+    if scale.shape != (*value.shape[:1], *[1] * (value.dim() - 1)) or scale.dtype != torch.float16:
+        raise ValueError(f"{key} has a scale of another size")
+    return value.float() * scale.float()
+
+
+def _damaged(name: str, error: Exception) -> Damaged:
+    if isinstance(error, ValidationError):
+        problem = error.errors(include_url=False, include_input=False)[0]
+        error = ValueError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}")
+    reason = " ".join(str(error).split())[:200]
+    return Damaged(printable(f"{name} is damaged ({reason}); `logcl verify` says what is intact"))

@@ -1,0 +1,97 @@
+"""Training and asking a network that classifies images: the global model's, and that of every method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from logcl.core.images import rows_at_once
+from logcl.core.settings import ClassifierSettings
+from logcl.nn import networks
+from logcl.nn.augmentation import augment
+from logcl.nn.device import choose_device
+from logcl.nn.images import to_unit
+from logcl.nn.training import Work, fit, seeded
+
+Fetch = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Rows of a batch to uint8 images and class numbers."""
+
+
+def train_network(
+    spec: networks.ClassifierSpec, fetch: Fetch, count: int, settings: ClassifierSettings, work: Work
+) -> nn.Module:
+    """A new classifier, trained on `count` samples."""
+    network = new_network(spec, work)
+    train_on(network, fetch, count, settings, work)
+    return network
+
+
+def train_on(network: nn.Module, fetch: Fetch, count: int, settings: ClassifierSettings, work: Work) -> None:
+    """Train on `count` samples; `fetch(rows)` gives uint8 images and class numbers of a batch.
+
+    The same function trains the global model and the classifiers of all methods that begin afresh, so that
+    they differ only in the samples they are given.
+    """
+    fit(network, lambda rows: batch_loss(network, *fetch(rows), settings), count, settings, work)
+
+
+def new_network(spec: networks.ClassifierSpec, work: Work) -> networks.ImageClassifier:
+    """Random weights, drawn from the randomness of `work`, where and how they are trained fastest."""
+    with seeded(work.generator):
+        network = networks.classifier(spec).to(choose_device())
+    laid_out: networks.ImageClassifier = network.to(memory_format=_layout(network))  # type: ignore[call-overload]
+    return laid_out
+
+
+def batch_scores(network: nn.Module, pixels: Tensor, settings: ClassifierSettings) -> Tensor:
+    """What a network says of uint8 images (n, C, H, W) as training shows them to it: augmented."""
+    image = augment(to_unit(pixels.to(choose_device())), settings)
+    scores: Tensor = network(image.contiguous(memory_format=_layout(network)))
+    return scores
+
+
+def batch_loss(network: nn.Module, pixels: Tensor, labels: Tensor, settings: ClassifierSettings) -> Tensor:
+    """Mean cross-entropy of a batch."""
+    return cross_entropy(batch_scores(network, pixels, settings), labels, settings)
+
+
+def cross_entropy(scores: Tensor, labels: Tensor, settings: ClassifierSettings) -> Tensor:
+    """Of scores (n, classes) and class numbers (n,), in the mean."""
+    return nn.functional.cross_entropy(
+        scores, labels.to(scores.device), label_smoothing=settings.label_smoothing
+    )
+
+
+def _layout(network: nn.Module) -> torch.memory_format:
+    """Convolutions on a CPU are a quarter faster with the channels last in memory.
+
+    Not for networks with strides: torch 2.13 corrupted its heap in the backward pass of narrow ones.
+    """
+    strides = [layer.stride for layer in network.modules() if isinstance(layer, nn.Conv2d)]
+    plain = all(stride == (1, 1) for stride in strides)
+    return torch.channels_last if plain else torch.contiguous_format
+
+
+@torch.no_grad()
+def predict_proba(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Class probabilities of uint8 images, in blocks of bounded size."""
+    device = choose_device()
+    rows = rows_at_once(pixels.shape[1:])
+    blocks = [
+        # A copy, because pixels may be a read-only memory map.
+        network(to_unit(torch.from_numpy(pixels[start : start + rows].copy()).to(device)))
+        .softmax(dim=1)
+        .cpu()
+        for start in range(0, len(pixels), rows)
+    ]
+    outputs = torch.cat(blocks).numpy() if blocks else np.empty((0, 1), np.float32)
+    return np.asarray(outputs, dtype=np.float32)
+
+
+def predict_classes(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The most probable class number of each uint8 image."""
+    return np.asarray(predict_proba(network, pixels).argmax(axis=1), dtype=np.int64)

@@ -1,0 +1,91 @@
+"""A decoder whose rows are shared: each holds the sum of its samples' latents, told apart by signs.
+
+    address ── row of the table ─┐
+    signs ─────────────────────── × ── hidden layer ── pixels
+
+Samples i, i + rows, i + 2·rows, … have one row of `width` numbers, which begins as the sum of their latents,
+each under signs of its own (the superposition of Cheung et al. 2019, with samples in place of tasks). The
+signs are orthogonal, so the hidden layer reads each latent back out of the sum: while the samples of a row
+have no more latent numbers together than the row is wide, nothing is lost. From there on all is trained.
+
+Said openly: this is room for width / sharing numbers a sample, kept as weights; a table with a row for each
+sample would hold as much. But the number of rows is fixed and the width carries the level's size, so that the
+size is the paper's whatever the number of samples: where there are more, more share a row.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from logcl.core.settings import ImageShape
+
+_SPREAD = 0.5  # standard deviation of the table after `superpose`: sets its learning rate beside the layers'
+
+
+class SuperposedDecoder(nn.Module):
+    """2^bits rows of `width` numbers → hidden units → pixels."""
+
+    def __init__(self, image_shape: ImageShape, bits: int, width: int) -> None:
+        super().__init__()
+        channels, height, columns = image_shape
+        values = channels * height * columns
+        units = hidden_units(image_shape)
+        self.image_shape = image_shape
+        self.bits = bits
+        self.table = nn.Embedding(2**bits, width)
+        self.hidden = nn.Linear(width, units)
+        self.pixels = nn.Linear(units, values)
+
+    def forward(self, code: Tensor) -> Tensor:
+        """Address and signs (n, bits + width) of ±1 → (n, C, H, W)."""
+        places = 2 ** torch.arange(self.bits, device=code.device)
+        address = ((code[:, : self.bits] > 0) * places).sum(dim=1)
+        return self.look_up(address, code[:, self.bits :])
+
+    def look_up(self, address: Tensor, signs: Tensor) -> Tensor:
+        """Row numbers (n,) and masks (n, width) of ±1 → (n, C, H, W)."""
+        return self.paint(self.hidden(self.table(address) * signs))
+
+    def paint(self, hidden: Tensor) -> Tensor:
+        """Hidden units before their ReLU (n, units) → (n, C, H, W) in [0, 1]."""
+        image: Tensor = torch.sigmoid(self.pixels(nn.functional.relu(hidden))).unflatten(1, self.image_shape)
+        return image
+
+
+def hidden_units(image_shape: ImageShape) -> int:
+    """A third of the pixel values, from 32 to 512; not part of the size by level, which is the table's."""
+    channels, height, width = image_shape
+    return min(max(channels * height * width // 3, 32), 512)
+
+
+def latent_numbers(width: int, sharing: int, image_shape: ImageShape) -> int:
+    """Latent numbers for each of `sharing` samples that one row of `width` numbers can hold."""
+    channels, height, columns = image_shape
+    return min(width // _block(sharing, width), channels * height * columns)
+
+
+@torch.no_grad()
+def superpose(decoder: SuperposedDecoder, latents: Tensor, masks: Tensor, hidden: nn.Linear) -> None:
+    """Set table and hidden layer so that row a under mask q acts like hidden(latents[q, a]).
+
+    latents (sharing, rows, d), masks (sharing, width) of ±1 from consecutive numbers, hidden d → units. Each
+    latent number is spread over a block of columns, where the masks are orthogonal if their number allows it.
+    """
+    sharing, rows, numbers = latents.shape
+    width = masks.shape[1]
+    block = _block(sharing, width)
+    spread = torch.eye(numbers, device=masks.device).repeat_interleave(block, dim=1)
+    spread = nn.functional.pad(spread, (0, width - numbers * block))
+    table = torch.zeros(rows, width, device=masks.device)
+    for latent, mask in zip(latents, masks, strict=True):
+        table += latent @ spread * mask / block
+    scale = table.std().clamp(min=1e-9) / _SPREAD
+    decoder.table.weight.copy_(table / scale)
+    decoder.hidden.weight.copy_(hidden.weight @ spread * scale)
+    decoder.hidden.bias.copy_(hidden.bias)
+
+
+def _block(sharing: int, width: int) -> int:
+    """Columns in which so many masks are orthogonal: a power of two. More masks than columns never are."""
+    return 1 << min((sharing - 1).bit_length(), width.bit_length() - 1)

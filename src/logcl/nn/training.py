@@ -1,0 +1,204 @@
+"""The one training loop. Decoders, encoders, labellers, the global model and every rival train through it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+
+from logcl.core.errors import LogCLError
+from logcl.core.progress import Moment, Progress, Silent
+from logcl.core.settings import Recipe
+from logcl.nn.device import choose_device
+
+Brief = TypeVar("Brief", bound=Recipe)
+
+
+class Diverged(LogCLError):
+    """A loss became infinite or not a number."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a piece of training needs beside its data: its own randomness, and where to say how far it is."""
+
+    generator: torch.Generator
+    progress: Progress = field(default_factory=Silent)
+    description: str = "training"
+
+    def part(self, name: str) -> Work:
+        """The same work under a longer name."""
+        return replace(self, description=f"{self.description}, {name}")
+
+
+def fit(
+    network: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    count: int,
+    recipe: Recipe,
+    work: Work,
+    *,
+    after_step: Callable[[], None] | None = None,
+) -> float:
+    """Minimise `loss` over shuffled batches of the rows 0 to count - 1.
+
+    `loss` takes the rows of one batch (an int64 tensor on the CPU) and returns a scalar; what a row means
+    is its business. `after_step` is called when the weights have moved and their gradients are still there.
+
+    The same generator state gives the same weights. Returns the mean loss of the last pass and leaves the
+    network in evaluation mode.
+    """
+    steps = total_steps(recipe, count)
+    optimiser = _optimiser(network, recipe)
+    schedule = _Schedule(recipe, steps, steps_a_pass(recipe, count))
+    network.train()
+    total = torch.zeros(())
+    mean, since = math.nan, 0
+    with seeded(work.generator), work.progress.track(work.description, steps) as advance:
+        for step, rows in enumerate(_batches(count, recipe, steps, work.generator), start=1):
+            for group in optimiser.param_groups:
+                group["lr"] = recipe.learning_rate * schedule.factor(step)
+            optimiser.zero_grad(set_to_none=True)
+            value = loss(rows)
+            value.backward()
+            optimiser.step()
+            if after_step is not None:
+                after_step()
+            total += value.detach().cpu()
+            if step % schedule.stretch == 0 or step == schedule.end:
+                mean = _agreed(float(total) / (step - since))
+                total, since = torch.zeros(()), step
+                if not math.isfinite(mean):
+                    raise Diverged(
+                        f"{work.description}: the loss became {mean} after {step} steps; lower learning_rate "
+                        f"(now {recipe.learning_rate})"
+                    )
+                rate = recipe.learning_rate * schedule.factor(step)
+                found = {"loss": mean, "learning_rate": rate}
+                work.progress.tell(Moment(work.description, step, schedule.end, found))
+                schedule.observe(step, mean)
+            ended = step == schedule.end
+            advance(1 if not ended else steps - step + 1, note="" if math.isnan(mean) else f"loss {mean:.4g}")
+            if ended:
+                break
+    network.eval()
+    return mean
+
+
+def _agreed(mean: float) -> float:
+    """The mean over all processes that train this network together, so that they end together."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return mean
+    total = torch.tensor(mean, dtype=torch.float64, device=choose_device())
+    distributed.all_reduce(total)
+    return float(total) / distributed.get_world_size()
+
+
+def steps_a_pass(recipe: Recipe, count: int) -> int:
+    """Batches in one pass; a last batch of less than half a batch is spread over the others."""
+    return max(round(count / recipe.batch_size), 1)
+
+
+def shortened(recipe: Brief, share: float) -> Brief:
+    """The recipe of a fit that begins where another ended: so large a share of its passes and steps."""
+    return recipe.model_copy(
+        update={"epochs": max(round(recipe.epochs * share), 1), "min_steps": round(recipe.min_steps * share)}
+    )
+
+
+def total_steps(recipe: Recipe, count: int) -> int:
+    """Optimiser steps of a whole fit: all passes, or `min_steps` where that is more."""
+    return max(recipe.epochs * steps_a_pass(recipe, count), recipe.min_steps)
+
+
+def _batches(count: int, recipe: Recipe, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """`steps` batches: each pass is a fresh permutation cut into nearly equal parts.
+
+    Equal parts because batch statistics of a leftover of one or two rows would be noise.
+    """
+    parts = steps_a_pass(recipe, count)
+    queue: list[Tensor] = []
+    for _ in range(steps):
+        if not queue:
+            queue = list(torch.randperm(count, generator=generator).tensor_split(parts))
+        yield queue.pop()
+
+
+def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    parameters = list(network.parameters())
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    fused = parameters[0].device.type in ("cpu", "cuda")
+    if recipe.optimiser == "adam":
+        return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=fused)
+    momentum = recipe.momentum
+    return torch.optim.SGD(
+        parameters, lr=rate, momentum=momentum, nesterov=momentum > 0, weight_decay=decay, fused=fused
+    )
+
+
+class _Schedule:
+    """The rate of each step as a share of the highest, and when it is time to end."""
+
+    def __init__(self, recipe: Recipe, steps: int, a_pass: int) -> None:
+        self.recipe, self.a_pass = recipe, a_pass
+        self.end = steps
+        self.stretch = max(a_pass, steps // 20)
+        """Steps between two looks at the loss: a pass over few samples says little."""
+        self._planned = steps
+        self._cooling: tuple[int, float] | None = None
+        self._best, self._stale = math.inf, 0
+
+    def factor(self, step: int) -> float:
+        """For steps 1, 2, ..."""
+        if self._cooling is not None:
+            since, factor = self._cooling
+            return factor * (1 - (step - since) / (self.end - since + 1))
+        if self.recipe.schedule == "one-cycle":
+            return _one_cycle(step - 1, self._planned)
+        if self.recipe.schedule == "exponential":
+            return self.recipe.decay ** ((step - 1) // self.a_pass)
+        return 1.0
+
+    def observe(self, step: int, loss: float) -> None:
+        """Begin to cool down when the loss has not fallen for as long as there is patience."""
+        if loss < self._best - 0.01 * abs(self._best) or math.isinf(self._best):
+            self._best, self._stale = loss, 0
+            return
+        self._stale += 1
+        if self.recipe.patience and self._stale >= self.recipe.patience and self._cooling is None:
+            self._cooling = step, self.factor(step)
+            self.end = min(step + max(step // 4, 1), self._planned)
+
+
+def _one_cycle(step: int, steps: int) -> float:
+    """Up in the first quarter, from a 25th; down to zero along a cosine."""
+    rise = max(steps // 4, 1)
+    if step < rise:
+        return 0.04 + 0.96 * step / rise
+    return 0.5 + 0.5 * math.cos(math.pi * min((step - rise) / max(steps - rise, 1), 1.0))
+
+
+@contextmanager
+def seeded(generator: torch.Generator) -> Iterator[None]:
+    """Initial weights and dropout draw from torch's global state: lend it a seed, then put it back.
+
+    One mechanism that also covers networks which users bring along.
+    """
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def generator_for(*key: int) -> torch.Generator:
+    """A generator of its own for each piece of work, so that neither order nor place changes a result."""
+    state = np.random.SeedSequence([part % 2**64 for part in key]).generate_state(2, np.uint32)
+    return torch.Generator().manual_seed(int(state[0]) << 31 ^ int(state[1]))

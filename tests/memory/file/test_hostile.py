@@ -1,0 +1,440 @@
+"""A stranger's memory: it may know the format and have every digest right, and still end in one sentence."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sqlite3
+import subprocess
+import sys
+import zlib
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from pydantic import ValidationError
+
+from logcl import Classifier, Memory
+from logcl.allocation import Slot
+from logcl.codecs import entropy
+from logcl.codecs.bits import integer_bits, pack_integers, unpack_integers
+from logcl.core.errors import BadInput, BadSettings, Damaged
+from logcl.core.inputs import number_classes
+from logcl.core.presets import preset
+from logcl.core.settings import Recipe, Settings, override
+from logcl.core.text import printable
+from logcl.memory import buffer
+from logcl.memory.file.header import digest_of
+from logcl.memory.local_model import Description, LocalModel, decoder_spec
+from logcl.memory.samples import raw
+from logcl.memory.snapshot import Snapshot, inconsistency
+from logcl.nn import blobs, networks
+
+SHAPE = (1, 8, 8)
+LEVEL = {"generator.width": 8, "generator.epochs": 1, "generator.min_steps": 0, "generator.warm_up_epochs": 1}
+INDEX = {
+    **LEVEL,
+    "generator.codes": "index",
+    "generator.labels": "labeller",
+    "generator.labeller_training.epochs": 1,
+    "generator.labeller_training.min_steps": 0,
+}
+
+
+def level(digits, changes: dict, count: int = 32) -> bytes:
+    settings = override(preset("fast", SHAPE), changes)
+    samples = raw(digits[0][:count], digits[1][:count])
+    return LocalModel.fit(Slot(0, 1, count), samples, settings, 0)[0].to_bytes()
+
+
+@pytest.fixture(scope="module")
+def quantised(digits) -> bytes:
+    return level(digits, LEVEL)
+
+
+@pytest.fixture(scope="module")
+def indexed(digits) -> bytes:
+    return level(digits, INDEX)
+
+
+def forged(blob: bytes, lie: dict | None = None, tensors: dict | None = None) -> bytes:
+    about, found = blobs.unpack(blob, Description, "level")
+    text = json.dumps({**about.model_dump(mode="json"), **(lie or {})})
+    kept = {name: value for name, value in {**found, **(tensors or {})}.items() if value is not None}
+    return safetensors.torch.save(kept, {"logcl": text})
+
+
+def framed(header: str, data: bytes = b"") -> bytes:
+    """A safetensors file whose header is written by hand."""
+    text = header.encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def refused(blob: bytes, because: str = "") -> None:
+    with pytest.raises(Damaged, match=f"level-0.*{because}") as caught:
+        LocalModel.from_bytes(blob, "level-0")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
+# --- descriptions -----------------------------------------------------------------------------------------
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "description",
+    [DEEP, '{"a":' * 100_000 + "1" + "}" * 100_000, "9" * 100_000, "NaN", '"\\ud800"', "\x1b[31m", ""],
+    ids=["deep", "deep objects", "long", "nan", "half a character", "escape", "empty"],
+)
+def test_json_that_is_meant_to_hurt(description):
+    refused(framed(json.dumps({"__metadata__": {"logcl": description}})))
+
+
+def test_depth_beside_the_description():
+    refused(framed('{"__metadata__":{"logcl":"{}"},"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"y":'
+                   + DEEP + "}}"))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" + ",".join(f'"k{k}":0' for k in range(200_000)) + "}",
+        '{"classes":[' + "[]," * 700_000 + "[]]}",
+        '{"runs":[{"count":1,"errors":[' + "[]," * 700_000 + "[]]}]}",
+        '{"runs":[' + "0," * 1_000_000 + "0]}",
+        '{"level":"' + "x" * 5_000_000 + '"}',
+    ],
+    ids=["names", "classes", "errors", "runs", "text"],
+)
+def test_a_million_mistakes_are_told_in_one(text):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused(framed(json.dumps({"__metadata__": {"logcl": text}})))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kB
+
+
+def test_names_from_a_file_cannot_command_a_terminal(quantised):
+    refused(forged(quantised, tensors={"decoder.\x1b]0;owned\x07\n": torch.zeros(1)}), "owned")
+    refused(forged(quantised, {"\x1b[2J": 1}), "x1b")
+    assert printable("a\x1b[31m\u202e\x9b\nö 猫\udcff") == r"a\x1b[31m\u202e\x9b\nö 猫\udcff"
+
+
+def test_what_cannot_be_read_is_not_written():
+    class Words(Recipe):
+        words: str
+
+    with pytest.raises(BadInput, match="fewer classes"):
+        blobs.pack(Words(words="x" * 2**22), {})
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"level": -1},
+        {"level": 63},
+        {"start": 2**62, "stop": 2**62 + 31},
+        {"start": 10**400, "stop": 10**400 + 31},
+        {"first_code": 0},
+        {"first_code": 2**62},
+        {"classes": [-1, *range(9)]},
+        {"classes": [0, 0, *range(2, 10)]},
+        {"classes": [2**31, *range(1, 10)]},
+        {"classes": [2**70, *range(1, 10)]},
+        {"runs": [{"count": 32, "errors": [-0.1]}]},
+        {"runs": [{"count": 32, "errors": [1e300]}]},
+        {"runs": [{"count": 32, "errors": ["nan"]}]},
+        {"runs": [{"count": 33, "errors": [0.1]}, {"count": -1, "errors": [0.1]}]},
+        {"codes": "index", "decoder": {"network": "conv", "image_shape": SHAPE, "length": 32, "width": 8}},
+        {"decoder": {"network": "mlp", "image_shape": (1, 10**6, 10**6), "length": 32, "width": 8}},
+        {"decoder": {"network": "mlp", "image_shape": (64, 4096, 4096), "length": 32, "width": 8}},
+        {"decoder": {"network": "mlp", "image_shape": (1, 0, 8), "length": 32, "width": 8}},
+        {"decoder": {"network": "mlp", "image_shape": (1, 8), "length": 32, "width": 8}},
+        {"decoder": {"network": "mlp", "image_shape": (1, 4096, 4096), "length": 2**22, "width": 65_536}},
+        {"decoder": {"network": "mlp", "image_shape": SHAPE, "length": 10**30, "width": 8}},
+        {"decoder": {"network": "superposed", "image_shape": SHAPE, "length": 10**9, "width": 8}},
+        {"decoder": {"network": "conv", "image_shape": (1, 4096, 4096), "length": 32, "width": 65_536}},
+        {"decoder": {"network": "binplay", "image_shape": (1, 4096, 4096), "length": 32, "width": 32}},
+        {"labeller": {"network": "lenet", "image_shape": (1, 4, 4), "classes": 10, "width": 8}},
+        {"labeller": {"network": "mlp", "image_shape": (1, 9, 9), "classes": 10, "width": 8}},
+        {"labeller": {"network": "convnet", "image_shape": (1, 4096, 4096), "classes": 10, "width": 4096}},
+    ],
+)
+def test_absurd_descriptions_are_refused(quantised, lie):
+    refused(forged(quantised, lie))
+
+
+@pytest.mark.parametrize("samples", [2**20, 2**40, 2**61])
+def test_samples_that_cost_nothing_cannot_be_claimed(indexed, samples):
+    """Index codes and a labeller store nothing a sample: the blob's own size is the bound."""
+    lie = {"stop": samples, "runs": [{"count": samples, "errors": [0.1]}]}
+    refused(forged(indexed, lie), "more samples than its bytes can hold")
+
+
+def test_nor_written(digits):
+    table = {"generator.network": "superposed", "generator.bits": 1, "generator.width": 20}
+    settings = override(preset("fast", SHAPE), {**INDEX, **table})
+    few = networks.weight_count(decoder_spec(settings))
+    x = np.zeros((8 * few + 1, *SHAPE), np.uint8)
+    with pytest.raises(BadSettings, match=r"larger generator\.width"):
+        LocalModel.fit(Slot(0, 1, len(x)), raw(x, np.zeros(len(x), np.int64)), settings, 0)
+
+
+def test_labels_without_a_class(quantised):
+    about, tensors = blobs.unpack(quantised, Description, "level")
+    assert about.label_bits == 4
+    refused(forged(quantised, tensors={"labels": torch.full_like(tensors["labels"], 255)}), "without a class")
+
+
+# --- tensors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.zeros(64, dtype=torch.int64),
+        torch.zeros(64, dtype=torch.bool),
+        torch.zeros(64, dtype=torch.complex64),
+        torch.zeros(64, dtype=torch.float64),
+        torch.zeros(64, dtype=torch.bfloat16),
+        torch.zeros(64, dtype=torch.float8_e5m2),
+        torch.zeros(64, dtype=torch.int8),
+        torch.zeros(()),
+        torch.zeros(0),
+        torch.zeros(65),
+        torch.zeros(64, 1),
+        None,
+    ],
+    ids=str,
+)
+def test_weights_of_other_types_and_shapes(quantised, value):
+    refused(forged(quantised, tensors={"decoder.pixels.bias": value}))
+
+
+def test_scales_of_other_types_and_shapes(quantised):
+    name = "decoder.pixels.weight"
+    for weight, scale in (
+        (torch.zeros((), dtype=torch.int8), torch.zeros((), dtype=torch.float16)),
+        (torch.zeros(64, 8, dtype=torch.int8), torch.zeros(64, 1)),
+        (torch.zeros(64, 8, dtype=torch.int8), torch.zeros(64, 1, dtype=torch.int64)),
+        (torch.zeros(64, 8, dtype=torch.int8), torch.zeros(1, 64, dtype=torch.float16)),
+        (torch.zeros(0, 8, dtype=torch.int8), torch.zeros(0, 1, dtype=torch.float16)),
+    ):
+        refused(forged(quantised, tensors={name: weight, f"{name}.scale": scale}))
+
+
+def test_counters_are_counters(digits):
+    blob = level(digits, {**INDEX, "generator.network": "binplay"})
+    _, tensors = blobs.unpack(blob, Description, "level")
+    counter = next(name for name in tensors if name.endswith("num_batches_tracked"))
+    refused(forged(blob, tensors={counter: torch.zeros(())}))
+    refused(forged(blob, tensors={counter: torch.zeros(2**20, dtype=torch.int64)}))
+    mean = next(name for name in tensors if name.endswith("running_mean"))
+    refused(forged(blob, tensors={mean: torch.zeros_like(tensors[mean], dtype=torch.int64)}))
+
+
+def test_weights_that_are_no_numbers_replay_something(quantised):
+    _, tensors = blobs.unpack(quantised, Description, "level")
+    nan = torch.full_like(tensors["decoder.pixels.bias"], torch.nan)
+    x, _ = LocalModel.from_bytes(forged(quantised, tensors={"decoder.pixels.bias": nan}), "level-0").replay()
+    assert x.shape == (32, *SHAPE)
+
+
+# --- entropy-coded integers -------------------------------------------------------------------------------
+
+
+def test_lengths_that_come_round_to_the_right_sum():
+    arrays = dict(entropy.encode(np.zeros((4, 16), np.int16)).tensors())
+    lengths = np.full(2**16 + 2, 2**48 - 1)
+    lengths[-2:] = 3, 2**16 + len(arrays["data"]) - 3
+    assert lengths.sum() == len(arrays["data"])  # modulo 2^64
+    arrays["lengths"] = np.append(np.uint8(48), pack_integers(lengths, 48)).astype(np.uint8)
+    with pytest.raises(Damaged, match="streams have another size"):
+        entropy.from_tensors(arrays, 16 * len(lengths), 16, "codes")
+
+
+def test_tables_that_nobody_uses():
+    arrays = dict(entropy.encode(np.zeros((4, 3), np.int16)).tensors())
+    many = 300_000
+    arrays |= {"lowest": np.zeros(many, np.int16), "sizes": np.ones(many, np.int16)}
+    arrays["frequencies"] = np.full(many, 4096, np.uint16)
+    with pytest.raises(Damaged, match="channels have no table"):
+        entropy.from_tensors(arrays, 4, 3, "codes")
+
+
+@pytest.mark.parametrize("bits", [0, 1, 3, 7, 31])
+def test_integers_are_unpacked_block_by_block(bits):
+    values = np.random.default_rng(bits).integers(0, 2**bits, 150_001)
+    assert np.array_equal(unpack_integers(pack_integers(values, bits), bits, len(values)), values)
+    assert integer_bits(int(values.max())) <= bits
+
+
+# --- buffer -----------------------------------------------------------------------------------------------
+
+
+def test_deflated_nothing_is_refused_and_never_written():
+    x = np.zeros((600, 1, 400, 400), np.uint8)  # 96 MB
+    blob = buffer.to_bytes(1, raw(x, np.zeros(600, np.int64)))
+    start, back = buffer.from_bytes(blob, (1, 400, 400), "chunk")
+    assert (start, back.x.shape, int(back.x.max())) == (1, x.shape, 0)
+    about, tensors = blobs.unpack(blob, buffer.Chunk, "chunk")
+    bomb = torch.from_numpy(np.frombuffer(zlib.compress(x.tobytes(), 9), np.uint8).copy())
+    with pytest.raises(Damaged, match="does not hold what it describes"):
+        buffer.from_bytes(blobs.pack(about, {**tensors, "pixels": bomb}), (1, 400, 400), "chunk")
+
+
+@pytest.mark.parametrize("name", ["pixels", "labels"])
+@pytest.mark.parametrize(
+    "value", [torch.zeros(3, dtype=torch.bfloat16), torch.zeros((), dtype=torch.uint8), None]
+)
+def test_chunks_of_other_types(name, value):
+    blob = buffer.to_bytes(1, raw(np.zeros((5, *SHAPE), np.uint8), np.arange(5)))
+    about, tensors = blobs.unpack(blob, buffer.Chunk, "chunk")
+    changed = {key: kept for key, kept in {**tensors, name: value}.items() if kept is not None}
+    with pytest.raises(Damaged, match="chunk"):
+        buffer.from_bytes(blobs.pack(about, changed), SHAPE, "chunk")
+
+
+# --- settings and labels ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 4096, 4096), (3, 4096, 4096), (4, 4096, 4096), (64, 1024, 1024), (1, 1, 2)]
+)
+def test_large_images_are_legitimate(shape):
+    assert preset("fast", shape).image_shape == shape
+
+
+@pytest.mark.parametrize("shape", [(1, 4097, 8), (64, 4096, 4096), (1, 10**30, 1), (-1, -8, 8), (1, True, 1)])
+def test_absurd_images_are_not(shape):
+    with pytest.raises(ValidationError, match="image_shape"):
+        Settings(image_shape=shape, generator={"bytes_per_sample": 8})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"generator.bytes_per_sample": 1e308},
+        {"generator.warm_up_epochs": 10**9},
+        {"generator.patience": 10**30},
+        {"generator.bits": 2**30},
+        {"unit": 2**60},
+    ],
+)
+def test_absurd_settings_are_refused(change):
+    with pytest.raises(BadSettings):
+        override(preset("fast", SHAPE), change)
+
+
+def test_labels_have_a_length():
+    assert len(number_classes(np.array(["x" * 1000]), ())[1]) == 1
+    with pytest.raises(BadInput, match="longer than 1000 characters"):
+        number_classes(np.array(["x" * 1001]), ())
+
+
+@pytest.mark.parametrize("classes", [(0, "a"), ("a", 0), (1, 1), ("a\0",)])
+def test_classes_that_cannot_be_told_apart(classes, digits):
+    now = Snapshot(
+        preset("fast", SHAPE), classes, (), raw(digits[0][:5], np.zeros(5, np.int64)), (1,), digest=""
+    )
+    assert "cannot be told apart" in inconsistency(now, 5)
+
+
+@pytest.mark.parametrize("chunks", [(2,), (0, 1), (1, 6), (1, 3, 3)])
+def test_chunks_that_are_elsewhere(chunks, digits):
+    now = Snapshot(
+        preset("fast", SHAPE), (0,), (), raw(digits[0][:5], np.zeros(5, np.int64)), chunks, digest=""
+    )
+    assert "its buffer" in inconsistency(now, 5)
+    assert inconsistency(replace(now, chunks=(1, 3)), 5) is None
+
+
+# --- the global model -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory, digits):
+    path = tmp_path_factory.mktemp("taught") / "m.logcl"
+    quick = {"classifier.width": 2, "classifier.epochs": 1, "classifier.min_steps": 0}
+    changes = {**LEVEL, **quick, "unit": 16, "classifier.network": "resnet18"}
+    memory = Memory.open(path, SHAPE, settings=changes)
+    memory.absorb(digits[0][:40], [f"digit {label}" for label in digits[1][:40]])
+    Classifier.train(memory)
+    return path
+
+
+def with_classifier(source, target, lie: dict):
+    """A copy of a memory whose global model says something else, its digest right."""
+    target.write_bytes(source.read_bytes())
+    with closing(sqlite3.connect(target)) as database, database:
+        (blob,) = database.execute("SELECT data FROM parts WHERE name = 'classifier'").fetchone()
+        header = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])
+        about = {**json.loads(header["__metadata__"]["logcl"]), **lie}
+        changed = safetensors.torch.save(safetensors.torch.load(blob), {"logcl": json.dumps(about)})
+        row = (digest_of(changed), changed)
+        database.execute("UPDATE parts SET digest = ?, data = ? WHERE name = 'classifier'", row)
+    return target
+
+
+RESNET = {"network": "resnet18", "image_shape": SHAPE, "classes": 10, "width": 2}
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"network": {**RESNET, "image_shape": (1, 4096, 4096)}},
+        {"network": {**RESNET, "image_shape": (1, 10**9, 10**9)}},
+        {"network": {**RESNET, "width": 4096}},
+        {"network": {**RESNET, "classes": 11}},
+        {"network": {**RESNET, "classes": 10**7}},
+        {"network": {**RESNET, "network": "lenet"}},
+        {"classes": [0, *"123456789"]},
+        {"classes": ["0"] * 10},
+        {"classes": ["\0", *"123456789"]},
+        {"classes": ["x" * 10**6, *"123456789"]},
+        {"classes": [2**63, *range(1, 10)]},
+        {"samples": 10**400},
+        {"samples": -1},
+        {"memory": "x" * 10**6},
+    ],
+)
+def test_a_global_model_that_lies(tmp_path, taught, lie):
+    path = with_classifier(taught, tmp_path / "m.logcl", lie)
+    with pytest.raises(Damaged, match="the global model") as caught:
+        Classifier.load(Memory(path))
+    assert str(caught.value).isprintable()
+
+
+def test_labels_are_shown_harmless(tmp_path, taught, logcl, digits):
+    from PIL import Image
+
+    names = [f"\x1b]0;owned\x07\x1b[31m{k}\n" for k in range(10)]
+    path = with_classifier(taught, tmp_path / "m.logcl", {"classes": names})
+    Image.fromarray(digits[0][0, 0]).save(tmp_path / "a.png")
+    ran = logcl("predict", path, tmp_path / "a.png")
+    assert ran.code == 0
+    assert "\x1b" not in ran.out
+    assert r"\x1b[31m" in ran.out
+    assert ran.out.count("\n") == 1
+
+
+# --- as a whole -------------------------------------------------------------------------------------------
+
+
+def test_importing_nothing_from_a_file(taught):
+    """No pickle is ever read: the module that would do it is never called."""
+    program = (
+        "import pickle, sys\n"
+        "def refuse(*_, **__): raise SystemExit('unpickled')\n"
+        "pickle.loads = pickle.load = pickle.Unpickler = refuse\n"
+        "import numpy as np\nfrom logcl import Classifier, Memory\n"
+        "memory = Memory(sys.argv[1])\nassert not memory.verify()\nnext(memory.replay())\n"
+        "Classifier.load(memory).predict(np.zeros((1, 1, 8, 8), np.uint8))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, taught], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,226 @@
+"""The global model: learns from replay alone, lives in the memory's file, knows when it is out of date."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from logcl import Classifier, Memory
+from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
+from logcl.core.progress import Silent
+from logcl.core.sharding import Share
+from logcl.memory.classifier import _learn, _take_over
+from logcl.memory.file.sqlite import PAGE
+from logcl.nn.classification import new_network
+from logcl.nn.training import Work
+
+
+@pytest.fixture
+def memory(tmp_path, digits) -> Memory:
+    x, y = digits
+    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=64, settings={"generator.min_steps": 300})
+    for classes in ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)):
+        mine = np.flatnonzero(np.isin(y[:900], classes))
+        memory.absorb(x[mine], y[mine])
+    return memory
+
+
+def test_it_learns_from_replay_and_is_kept(memory, digits):
+    before = memory.digest
+    trained = Classifier.train(memory)
+    x, y = digits[0][900:], digits[1][900:]
+    accuracy = (trained.predict(x) == y).mean()
+    assert accuracy > 0.85
+    loaded = Classifier.load(Memory.open(memory.path))
+    assert np.array_equal(loaded.predict(x), trained.predict(x))
+    probabilities = loaded.predict_proba(x / 255)
+    assert probabilities.shape == (len(x), 10)
+    assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    assert loaded.classes == memory.classes
+    assert memory.digest == before  # derived from the memory, not part of it
+    assert memory.verify() == []
+    rest = memory.path.stat().st_size - memory.nbytes()
+    # Whole pages, each with a link of four bytes.
+    assert rest == -(-memory.file.sizes()["classifier"] // (PAGE - 4)) * PAGE
+    assert trained.predict(x[:0]).tolist() == []
+    assert trained.predict_proba(x[:0]).shape == (0, 10)
+
+
+def test_it_knows_when_the_memory_has_moved_on(memory, digits, quick):
+    trained = Classifier.train(memory, recipe={"epochs": 1})
+    assert trained.is_current(memory)
+    memory.absorb(digits[0][:1], [17])
+    assert not trained.is_current(memory)
+    assert 17 not in Classifier.load(memory).classes
+
+
+def test_the_same_seed_gives_the_same_predictions(memory, digits):
+    runs = [
+        Classifier.train(memory, recipe={"epochs": 1}, seed=s).predict_proba(digits[0][:50])
+        for s in (1, 1, 2)
+    ]
+    assert np.array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+
+
+def test_decoding_on_the_fly_gives_the_same_classifier(memory, digits, monkeypatch):
+    """A memory too large to be decoded at once is decoded batch by batch."""
+    cached = Classifier.train(memory, recipe={"epochs": 2})
+    monkeypatch.setattr("logcl.memory.classifier._CACHE", 0)
+    on_the_fly = Classifier.train(memory, recipe={"epochs": 2})
+    agree = (cached.predict(digits[0]) == on_the_fly.predict(digits[0])).mean()
+    assert agree > 0.98  # a pixel may round the other way in another batch
+
+
+class TestWarmStart:
+    RECIPE = {"warm_start": True, "warm_share": 0.1}  # noqa: RUF012
+
+    def test_it_goes_on_from_the_last_one_with_classes_it_had_not_seen(self, memory, digits):
+        """A tenth of the steps is too few to learn ten classes afresh, and enough to add one to them."""
+        x, y = digits[0][900:], digits[1][900:]
+        first = Classifier.train(memory, recipe=self.RECIPE)  # nothing to go on from: all steps
+        before = first.predict(x)
+        assert (before == y).mean() > 0.85
+        memory.absorb(255 - digits[0][:40], [17] * 40)
+        brief = {"epochs": 1, "min_steps": 12}  # what a tenth of the recipe is
+        warm = Classifier.train(memory, recipe=self.RECIPE)
+        afresh = Classifier.train(memory, recipe=brief)
+        assert warm.classes == memory.classes
+        assert (warm.predict(x) == before).mean() > 0.9
+        assert (warm.predict(x) == before).mean() > (afresh.predict(x) == before).mean() + 0.2
+        assert (warm.predict(255 - x) == 17).mean() > 0.9
+
+    def test_labels_keep_their_outputs_whatever_their_numbers(self, memory):
+        """Outputs go over by label: here the order of classes in the memory is another one."""
+        last = Classifier.train(memory, recipe={"epochs": 1})
+        spec = last.about.network
+        network = new_network(spec.model_copy(update={"classes": 12}), Work(torch.Generator().manual_seed(0)))
+        classes = ("new", *reversed(last.classes), "newer")
+        fresh = network.head.weight.detach().clone()
+        _take_over(network, classes, last)
+        x = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+        with torch.no_grad():
+            mine, theirs = network.eval()(x), last.network(x)
+        assert torch.allclose(mine[:, 1:11].flip(1), theirs, atol=1e-5)
+        assert torch.equal(network.head.weight[[0, 11]], fresh[[0, 11]])
+
+    def test_again_is_not_the_same_again(self, memory, monkeypatch):
+        """Order and noise are others each time, though memory and seed are the same."""
+        begun = []
+
+        def recorded(spec, work):
+            begun.append(work.generator.get_state())
+            return new_network(spec, work)
+
+        monkeypatch.setattr("logcl.memory.classifier.new_network", recorded)
+        for _ in range(3):
+            Classifier.train(memory, recipe={**self.RECIPE, "epochs": 1, "min_steps": 10})
+        first, second, third = begun
+        assert not torch.equal(first, second)
+        assert not torch.equal(second, third)
+
+    def test_another_network_or_a_damaged_one_is_no_start(self, memory):
+        cold = Classifier.train(memory, recipe={"epochs": 1}).fingerprint()
+        recipe = {**self.RECIPE, "epochs": 1}
+        Classifier.train(memory, own_network(), {"epochs": 1})
+        assert Classifier.train(memory, recipe=recipe).fingerprint() == cold
+        Classifier.train(memory, recipe={"epochs": 1, "width": 3})
+        assert Classifier.train(memory, recipe=recipe).fingerprint() == cold
+        memory.file.write_classifier(b"\x00" * 100)
+        assert Classifier.train(memory, recipe=recipe).fingerprint() == cold
+        assert Classifier.train(memory, recipe=recipe).fingerprint() != cold
+
+
+def test_string_labels_and_a_single_class(tmp_path, digits, quick):
+    memory = Memory.open(tmp_path / "one.logcl", (1, 8, 8), settings=quick)
+    memory.absorb(digits[0][:3], ["only"] * 3)
+    assert Classifier.train(memory).predict(digits[0][:2]).tolist() == ["only", "only"]
+
+
+def test_nothing_to_train_or_load(tmp_path, quick):
+    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), settings=quick)
+    with pytest.raises(NotTrained, match="holds no samples yet"):
+        Classifier.train(memory)
+    with pytest.raises(NotTrained, match="has no trained classifier"):
+        Classifier.load(memory)
+
+
+def test_bad_images_and_damage_are_refused(memory, digits):
+    trained = Classifier.train(memory, recipe={"epochs": 1})
+    with pytest.raises(BadInput, match="shape"):
+        trained.predict(digits[0][:, :, :5])
+    memory.file.write_classifier(b"\x00" * 100)
+    with pytest.raises(Damaged, match="the global model"):
+        Classifier.load(memory)
+
+
+def own_network(classes: int = 10) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Linear(48, classes)
+        )
+
+
+def test_any_network_is_trained_in_place_and_found_again(memory, digits):
+    network = own_network()
+    before = network[1].weight.detach().clone()
+    trained = Classifier.train(memory, network=network, recipe={"epochs": 20, "learning_rate": 1e-2})
+    assert trained.network is network
+    assert not network.training
+    assert not torch.equal(before, network[1].weight)
+    assert (trained.predict(digits[0][:200]) == digits[1][:200]).mean() > 0.8
+
+    again = Classifier.load(Memory.open(memory.path), network=own_network())
+    assert np.array_equal(again.predict_proba(digits[0]), trained.predict_proba(digits[0]))
+    assert again.classes == trained.classes
+
+
+def test_a_network_of_ones_own_needs_one_of_its_kind_to_load(memory, logcl, tmp_path, digits):
+    Classifier.train(memory, own_network(), {"epochs": 1})
+    with pytest.raises(NotTrained, match=r"a network of your own, a Sequential; give one to"):
+        Classifier.load(memory)
+    with pytest.raises(BadInput, match="does not fit the network given, a Sequential"):
+        Classifier.load(memory, own_network(classes=9))
+    assert logcl("verify", memory.path).code == 0
+    assert "up to date" in logcl("inspect", memory.path).out
+    np.savez(tmp_path / "photos.npz", x=digits[0][:2])
+    ran = logcl("predict", memory.path, tmp_path / "photos.npz")
+    assert ran.code == 8
+    assert "logcl train" in ran.err
+    assert logcl("train", memory.path, "--set", "classifier.epochs=1").code == 0
+    with pytest.raises(BadInput, match="LogCL's own"):
+        Classifier.load(memory, own_network())
+
+
+def test_a_network_that_cannot_classify_is_refused_before_it_is_trained(memory):
+    with pytest.raises(BadInput, match=r"the network Sequential gives \(2, 7\) for 2 images; .* \(2, 10\)"):
+        Classifier.train(memory, own_network(classes=7))
+    with pytest.raises(BadInput, match="no weights to train"):
+        Classifier.train(memory, nn.Flatten())
+    with pytest.raises(BadSettings, match="no setting 'epoch' of a classifier"):
+        Classifier.train(memory, recipe={"epoch": 3})
+
+
+def test_one_share_after_the_other_is_a_share_of_each_sample(memory):
+    """What several processes train on is together what one would train on."""
+    now = memory.snapshot()
+    x, y = now.everything()
+    parts = [now.everything(share=Share(rank, 3)) for rank in range(3)]
+    for rank, (images, classes) in enumerate(parts):
+        assert torch.equal(images, x[rank::3])
+        assert np.array_equal(classes, y[rank::3])
+
+
+def test_a_process_without_a_sample_of_its_own_trains_all_the_same(memory, monkeypatch):
+    """More processes than samples: each makes as many steps, on a sample that another has too."""
+    monkeypatch.setattr(nn.parallel, "DistributedDataParallel", lambda network: network)
+    now = memory.snapshot()
+    settings = now.settings.classifier.model_copy(update={"epochs": 1, "min_steps": 2})
+    state = torch.Generator().manual_seed(0).get_state()
+    share = Share(rank=now.n + 3, of=now.n + 4)
+    with torch.random.fork_rng():
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))  # a batch of one has no statistics
+    before = network[1].weight.detach().clone()
+    weights = _learn(now, network, settings, state, share, Silent())
+    assert not torch.equal(weights["1.weight"], before)

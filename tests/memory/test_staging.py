@@ -1,0 +1,156 @@
+"""A task that is interrupted goes on where it was, and ends as if nothing had happened."""
+
+import json
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from logcl import Memory
+from logcl.allocation import Slot
+from logcl.core.errors import Damaged
+from logcl.core.progress import Silent
+from logcl.memory.staging import Staged, task_digest
+
+QUICK = {
+    "generator.epochs": 1, "generator.min_steps": 20, "generator.warm_up_epochs": 1,
+    "generator.labeller_training.epochs": 1, "generator.labeller_training.min_steps": 5,
+}  # fmt: skip
+
+
+class Interrupted(Silent):
+    """The user presses Ctrl-C when the so-many-th level begins."""
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.begun: set[str] = set()
+
+    @contextmanager
+    def track(self, description, total):
+        if description.startswith("level"):
+            self.begun.add(description.split()[1])
+            if len(self.begun) == self.level:
+                raise KeyboardInterrupt
+        with super().track(description, total) as advance:
+            yield advance
+
+
+@pytest.fixture(autouse=True)
+def _everything_is_staged(monkeypatch):
+    """However quickly it was trained."""
+    monkeypatch.setattr("logcl.memory.memory._WORTH_STAGING", 0)
+
+
+@pytest.fixture(params=["fast", "paper-cpu"])
+def memories(request, tmp_path, digits) -> tuple[Memory, Memory]:
+    """Two equal memories of 16 samples; 96 more make levels 2, 1 and 0 of units of 16."""
+    made = []
+    for name in ("unbroken", "broken"):
+        memory = Memory.open(
+            tmp_path / f"{name}.logcl", (1, 8, 8), preset=request.param, unit=16, settings=QUICK
+        )
+        memory.absorb(digits[0][:16], digits[1][:16])
+        made.append(memory)
+    assert made[0].digest == made[1].digest
+    return made[0], made[1]
+
+
+def task(digits, first: int = 16, count: int = 96):
+    return digits[0][first : first + count], digits[1][first : first + count]
+
+
+def interrupt(memory: Memory, images, labels, level: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        memory.absorb(images, labels, progress=Interrupted(level))
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_it_goes_on_and_ends_the_same(memories, digits, level):
+    unbroken, memory = memories
+    whole = unbroken.absorb(*task(digits))
+    assert [slot.level for slot in whole.plan.train] == [2, 1, 0]
+    before, size = memory.digest, memory.nbytes()
+    interrupt(memory, *task(digits), level)
+    assert memory.digest == before
+    assert memory.n == 16
+    assert abs(memory.nbytes() - size) <= 2048  # whole pages
+    assert memory.verify() == []
+
+    fresh = Memory.open(memory.path)
+    done = fresh.absorb(*task(digits))
+    assert [slot.level for slot in done.resumed] == [2, 1, 0][: level - 1]
+    assert fresh.digest == unbroken.digest
+    assert all(np.array_equal(done.orders[slot], order) for slot, order in whole.orders.items())
+    assert fresh.file.staged() == {}
+    assert fresh.verify() == []
+    assert fresh.path.stat().st_size == unbroken.path.stat().st_size
+
+
+def test_another_task_forgets_it(memories, digits):
+    unbroken, memory = memories
+    interrupt(memory, *task(digits), 3)
+    assert set(memory.file.staged()) == {"level-2", "level-1"}
+    others = task(digits, first=200)
+    done = memory.absorb(*others)
+    unbroken.absorb(*others)
+    assert done.resumed == ()
+    assert memory.file.staged() == {}
+    assert memory.digest == unbroken.digest
+
+
+def test_a_task_that_fits_into_the_buffer_forgets_it_too(memories, digits):
+    _, memory = memories
+    interrupt(memory, *task(digits), 2)
+    memory.absorb(*task(digits, first=300, count=3))
+    assert memory.file.staged() == {}
+
+
+def test_labels_in_another_order_are_another_task(digits):
+    images = digits[0][:4]
+    numbers = np.array([0, 1, 0, 1])
+    known = task_digest("", images, numbers, ("a", "b"))
+    assert known == task_digest("", images.copy(), numbers.copy(), ("a", "b"))
+    assert known != task_digest("", images, numbers[::-1], ("a", "b"))
+    assert known != task_digest("", images, numbers, ("b", "a"))
+    assert known != task_digest("x", images, numbers, ("a", "b"))
+    assert known != task_digest("", 255 - images, numbers, ("a", "b"))
+
+
+def test_damaged_work_is_told_and_trained_again(memories, digits):
+    unbroken, memory = memories
+    unbroken.absorb(*task(digits))
+    interrupt(memory, *task(digits), 3)
+    blob = memory.file.staged()["level-1"]
+    content = memory.path.read_bytes()
+    at = content.index(blob[-200:])
+    memory.path.write_bytes(content[:at] + bytes(200) + content[at + 200 :])
+    assert memory.verify() == ["part staged-level-1 does not match its own digest"]
+    assert memory.n == 16  # what the memory holds is not concerned
+    done = memory.absorb(*task(digits))
+    assert [slot.level for slot in done.resumed] == [2]
+    assert memory.digest == unbroken.digest
+    assert memory.verify() == []
+
+
+def test_work_that_lies_is_refused(memories, digits):
+    _, memory = memories
+    interrupt(memory, *task(digits), 2)
+    blob = memory.file.staged()["level-2"]
+    sound = Staged.from_bytes(blob, "staged")
+    assert sound.slot == Slot(2, 1, 64)
+    lying = Staged(sound.task, sound.model, np.zeros_like(sound.order))
+    with pytest.raises(Damaged, match="in no order"):
+        Staged.from_bytes(lying.to_bytes(), "staged")
+    with pytest.raises(Damaged, match="not staged work"):
+        Staged.from_bytes(sound.to_bytes().replace(b'"model"', b'"madel"'), "staged")
+
+
+def test_inspect_tells_of_it(memories, digits, logcl):
+    _, memory = memories
+    assert "interrupted" not in logcl("inspect", memory.path).out
+    interrupt(memory, *task(digits), 3)
+    assert (
+        "a task was interrupted here when level-1, level-2 had been trained"
+        in logcl("inspect", memory.path).out
+    )
+    assert json.loads(logcl("inspect", memory.path, "--json").out)["staged"] == ["level-1", "level-2"]

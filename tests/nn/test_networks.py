@@ -1,0 +1,117 @@
+"""Every network takes every image shape from 1x8x8 up and gives back what its signature says."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from logcl.nn.networks import (
+    AutoencoderSpec,
+    ClassifierSpec,
+    classifier,
+    decoder,
+    encoder,
+    sized,
+    weight_count,
+)
+from logcl.nn.training import generator_for, seeded
+
+shapes = st.tuples(st.integers(1, 4), st.integers(8, 41), st.integers(8, 41))
+
+
+@pytest.mark.parametrize("network", ["mlp", "conv", "binplay"])
+@given(shape=shapes, bits=st.integers(1, 300), width=st.integers(1, 9), count=st.integers(1, 4))
+@hypothesis_settings(max_examples=25)
+def test_autoencoders(network, shape, bits, width, count):
+    spec = AutoencoderSpec(network=network, image_shape=shape, length=bits, width=width)
+    generator = generator_for(0)
+    with seeded(generator):
+        decode, encode = decoder(spec), encoder(spec, centred=True)
+    images = decode(torch.rand(count, bits, generator=generator).sign())
+    assert images.shape == (count, *shape)
+    assert 0 <= images.min() <= images.max() <= 1
+    assert encode(images).shape == (count, bits)  # in training mode, also for a batch of one
+    assert encode.eval()(images).shape == (count, bits)
+
+
+@pytest.mark.parametrize("network", ["convnet", "mlp", "lenet", "resnet18"])
+@given(shape=shapes, classes=st.integers(1, 20), count=st.integers(1, 3))
+@hypothesis_settings(max_examples=25)
+def test_classifiers(network, shape, classes, count):
+    with seeded(generator_for(0)):
+        net = classifier(ClassifierSpec(network=network, image_shape=shape, classes=classes, width=3))
+        assert net(torch.zeros(count, *shape)).shape == (count, classes)  # in training mode, also one image
+    assert net.eval()(torch.zeros(count, *shape)).shape == (count, classes)
+
+
+def test_every_code_bit_reaches_the_image():
+    """A bit that did nothing would be wasted memory."""
+    for network in ("mlp", "conv", "binplay"):
+        spec = AutoencoderSpec(network=network, image_shape=(3, 10, 13), length=37, width=8)
+        with seeded(generator_for(3)):
+            decode = decoder(spec).eval()
+        base = torch.ones(1, 37)
+        flipped = 1 - 2 * torch.eye(37)
+        changes = (decode(flipped) - decode(base)).abs().flatten(1).amax(dim=1)
+        assert (changes > 0).all(), network
+
+
+@pytest.mark.parametrize(("shape", "bits", "millions"), [((1, 28, 28), 200, 1.2), ((3, 32, 32), 1000, 5.5)])
+def test_the_published_decoders_size(shape, bits, millions):
+    spec = AutoencoderSpec(network="binplay", image_shape=shape, length=bits, width=32)
+    assert round(weight_count(spec) / 1e6, 1) == millions
+    with seeded(generator_for(0)), torch.no_grad():
+        net = decoder(spec)
+        assert net.layers(torch.zeros(1, 32, 8, 8)).shape == (1, *shape)  # no cropping where it was published
+
+
+@pytest.mark.parametrize(
+    ("network", "shape", "classes", "width", "millions"),
+    [
+        ("resnet18", (3, 32, 32), 100, 64, 11.2),
+        ("resnet18", (3, 32, 32), 100, 20, 1.1),
+        ("lenet", (1, 28, 28), 10, 64, 0.9),
+    ],
+)
+def test_the_published_classifiers_sizes(network, shape, classes, width, millions):
+    spec = ClassifierSpec(network=network, image_shape=shape, classes=classes, width=width)
+    assert round(weight_count(spec) / 1e6, 1) == millions
+
+
+networks = st.one_of(
+    st.builds(
+        AutoencoderSpec,
+        network=st.sampled_from(["mlp", "conv", "binplay"]),
+        image_shape=shapes,
+        length=st.integers(1, 300),
+        width=st.integers(1, 200),
+    ),
+    st.builds(
+        AutoencoderSpec,
+        network=st.just("superposed"),
+        image_shape=shapes,
+        length=st.integers(1, 12),
+        width=st.integers(1, 200),
+    ),
+    st.builds(
+        ClassifierSpec,
+        network=st.sampled_from(["convnet", "mlp", "lenet", "resnet18"]),
+        image_shape=shapes,
+        classes=st.integers(1, 20),
+        width=st.integers(1, 80),
+    ),
+)
+
+
+@given(spec=networks, ratio=st.floats(0.01, 1.5))
+@hypothesis_settings(max_examples=60)
+def test_a_smaller_network_is_the_largest_that_the_ratio_allows(spec, ratio):
+    small = sized(spec, ratio)
+    assert 1 <= small.width <= spec.width
+    assert small == spec.model_copy(update={"width": small.width})
+    if small.width > 1:
+        assert weight_count(small) <= ratio * weight_count(spec)
+    if small.width < spec.width:
+        wider = spec.model_copy(update={"width": small.width + 1})
+        assert weight_count(wider) > ratio * weight_count(spec)

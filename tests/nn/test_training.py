@@ -1,0 +1,198 @@
+"""The one loop: it learns, repeats itself exactly, leaves global randomness alone and says when it fails."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from logcl.core.progress import Silent
+from logcl.core.settings import Recipe
+from logcl.nn.training import Diverged, Work, _Schedule, fit, generator_for, seeded, steps_a_pass, total_steps
+
+
+class Recorder(Silent):
+    """A progress that remembers what it was told."""
+
+    def __init__(self):
+        self.totals, self.steps = [], 0
+
+    def track(self, description, total):
+        from contextlib import contextmanager
+
+        @contextmanager
+        def bar():
+            self.totals.append(total)
+
+            def advance(steps=1, note=""):
+                self.steps += steps
+
+            yield advance
+
+        return bar()
+
+
+def line_fit(recipe: Recipe, seed: int = 0, progress=None) -> tuple[nn.Module, float, list[torch.Tensor]]:
+    x = torch.linspace(-1, 1, 50)[:, None]
+    generator = generator_for(seed)
+    with seeded(generator):
+        network = nn.Sequential(nn.Linear(1, 8), nn.Dropout(0.1), nn.Linear(8, 1))
+    rows_seen = []
+
+    def loss(rows):
+        rows_seen.append(rows)
+        return nn.functional.mse_loss(network(x[rows]), 3 * x[rows] + 1)
+
+    final = fit(network, loss, 50, recipe, Work(generator, progress or Silent()))
+    return network, final, rows_seen
+
+
+@pytest.mark.parametrize("schedule", ["constant", "one-cycle", "exponential"])
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+def test_it_learns(optimiser, schedule):
+    recipe = Recipe(epochs=60, batch_size=10, learning_rate=0.02, optimiser=optimiser, schedule=schedule)
+    network, final, _ = line_fit(recipe)
+    assert final < 0.5
+    assert not network.training
+    assert abs(float(network(torch.tensor([[0.5]])).detach()) - 2.5) < 0.3
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
+    recipe = Recipe(epochs=3, batch_size=10)
+    first, second, other = (line_fit(recipe, seed)[0].state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+def test_each_pass_sees_every_row_once():
+    recipe = Recipe(epochs=4, batch_size=12)
+    _, _, seen = line_fit(recipe)
+    a_pass = steps_a_pass(recipe, 50)
+    assert len(seen) == 4 * a_pass
+    for start in range(0, len(seen), a_pass):
+        assert sorted(torch.cat(seen[start : start + a_pass]).tolist()) == list(range(50))
+    sizes = {len(rows) for rows in seen}
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(
+    count=st.integers(1, 3000), size=st.integers(1, 400), epochs=st.integers(1, 5), least=st.integers(0, 99)
+)
+def test_steps(count, size, epochs, least):
+    recipe = Recipe(epochs=epochs, batch_size=size, min_steps=least)
+    assert total_steps(recipe, count) >= max(epochs, least)
+    assert count / steps_a_pass(recipe, count) <= max(2 * size, count if count < size else 0)
+
+
+def test_progress_counts_every_step():
+    recorder = Recorder()
+    recipe = Recipe(epochs=2, batch_size=10, min_steps=23)
+    line_fit(recipe, progress=recorder)
+    assert recorder.totals == [23]
+    assert recorder.steps == 23
+
+
+def test_a_loss_that_explodes_is_reported():
+    with seeded(generator_for(0)):
+        network = nn.Linear(1, 1)
+
+    def loss(rows):
+        return (network(torch.ones(len(rows), 1)) * torch.inf).sum()
+
+    with pytest.raises(Diverged, match="lower learning_rate"):
+        fit(network, loss, 4, Recipe(epochs=1), Work(generator_for(0)))
+
+
+def test_generators_of_different_work_differ():
+    draws = {tuple(torch.rand(4, generator=generator_for(*key)).tolist()) for key in np.ndindex(3, 3, 3)}
+    assert len(draws) == 27
+
+
+def scripted_fit(recipe: Recipe, losses, count: int = 40) -> tuple[int, Recorder, float]:
+    """A fit whose losses are given: → steps made, what progress was told, the result."""
+    weight = nn.Parameter(torch.zeros(()))
+    network = nn.Module()
+    network.weight = weight
+    made = 0
+    recorder = Recorder()
+
+    def loss(rows):
+        nonlocal made
+        made += 1
+        return weight * 0 + next(losses)
+
+    final = fit(network, loss, count, recipe, Work(generator_for(0), recorder))
+    return made, recorder, final
+
+
+PATIENT = Recipe(epochs=100, batch_size=10, patience=3)  # 4 steps a pass, 400 in all, a look every 20
+
+
+@pytest.mark.parametrize("schedule", ["constant", "one-cycle", "exponential"])
+def test_a_loss_that_stalls_ends_the_fit_and_the_progress_is_still_complete(schedule):
+    recipe = PATIENT.model_copy(update={"schedule": schedule})
+    made, recorder, final = scripted_fit(recipe, itertools.repeat(2.0))
+    # The first look is the best so far, three more show no gain, then a quarter more to cool down.
+    assert made == 80 + 20
+    assert recorder.totals == [400]
+    assert recorder.steps == 400
+    assert final == 2.0
+
+
+def test_a_loss_that_falls_only_a_little_is_a_loss_that_stalls():
+    slowly = (2.0 * 0.9999**step for step in itertools.count())  # a fifth of a per cent from look to look
+    assert scripted_fit(PATIENT, slowly)[0] == 100
+
+
+def test_a_loss_that_keeps_falling_is_given_all_its_time():
+    falling = (2.0 * 0.99**step for step in itertools.count())
+    made, recorder, final = scripted_fit(PATIENT, falling)
+    assert made == recorder.steps == 400
+    assert final < 0.05
+
+
+def test_a_gain_renews_the_patience():
+    """Two looks without a gain, then a gain, again and again: never three in a row."""
+    stairs = (2.0 * 0.9 ** (step // 60) for step in itertools.count())
+    assert scripted_fit(PATIENT, stairs)[0] == 400
+
+
+def test_no_patience_means_no_early_end():
+    made, recorder, _ = scripted_fit(PATIENT.model_copy(update={"patience": 0}), itertools.repeat(2.0))
+    assert made == recorder.steps == 400
+
+
+@given(
+    steps=st.integers(1, 400), a_pass=st.integers(1, 50), patience=st.integers(1, 5), data=st.data(),
+    schedule=st.sampled_from(["constant", "one-cycle", "exponential"]),
+)  # fmt: skip
+def test_an_end_is_reached_in_time_whatever_the_losses(steps, a_pass, patience, data, schedule):
+    plan = _Schedule(Recipe(patience=patience, schedule=schedule), steps, a_pass)
+    losses = data.draw(st.lists(st.floats(0, 10), min_size=1, max_size=8))
+    step = 0
+    while step != plan.end:
+        step += 1
+        assert 0 < plan.factor(step) <= 1
+        if step % plan.stretch == 0 or step == plan.end:
+            plan.observe(step, losses[step // plan.stretch % len(losses)])
+        assert step <= plan.end <= steps
+
+
+def test_the_last_rates_are_near_zero():
+    whole = _Schedule(Recipe(schedule="one-cycle"), 400, 10)
+    rates = [whole.factor(step) for step in range(1, 401)]
+    assert max(rates) == pytest.approx(1, abs=0.01)
+    assert rates[0] < 0.05
+    assert 0 < rates[-1] < 1e-3
+    for schedule in ("constant", "one-cycle", "exponential"):
+        cut = _Schedule(Recipe(schedule=schedule, patience=2), 400, 10)
+        for step in (100, 110, 120):
+            before = cut.factor(120)
+            cut.observe(step, 1.0)
+        rates = [cut.factor(step) for step in range(121, cut.end + 1)]
+        assert len(rates) == 30
+        assert all(late < early for early, late in itertools.pairwise([before, *rates]))
+        assert rates[-1] < 0.05 * before

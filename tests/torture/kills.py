@@ -1,0 +1,166 @@
+"""Real `logcl absorb` processes on real images, killed with SIGKILL while they replay, train and commit."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from logcl import Memory
+from logcl.core.errors import LogCLError
+from logcl.streams import Stream, open_stream
+from tests.torture.outcome import Outcome, Tally
+
+_UNIT = 32
+_SIZES = (40, 100, 190, 70)  # of the tasks: one, two and three levels at once, and levels that are retired
+_PATIENCE = 4  # kills of one task, after which it is let finish
+_AIMS = ("replay", "training", "training", "commit", "commit")
+_STEPS = {"digits": 400, "mnist": 40}  # of a fit: more than half a second on one core, so that it is staged
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Tasks, and the memory as it is before the first and after each of them when nobody interferes."""
+
+    path: Path
+    start: bytes
+    """The file before the first task."""
+    tasks: list[Path]
+    digests: list[str]
+    seconds: list[float]
+    """From taking the lock to the end, for each task."""
+
+
+def trial(kills: int, seed: int, folder: Path, source: str = "digits") -> Outcome:
+    """Kill so many writers on a few tasks of `source` (digits, mnist), over and over again."""
+    rng, tally = random.Random(seed), Tally(folder)
+    scene = _prepare(open_stream(source, tasks=1), folder / "scene")
+    memory = Memory(scene.path)
+    task = killed_here = 0
+    while tally.tried < kills:
+        if task == len(scene.tasks):
+            scene.path.write_bytes(scene.start)
+            task = killed_here = 0
+        if killed_here == _PATIENCE:
+            # Whatever the kills left behind: the task must now end as if there had been none.
+            finished = _start(scene.path, scene.tasks[task])
+            _, err = finished.communicate(timeout=600)
+            wrong = "" if finished.returncode == 0 else f"exit {finished.returncode}: {err!r}"
+            wrong = wrong or _wrong(memory, [scene.digests[task + 1]])
+            tally.details["let finish after several kills"] += 1
+            tally.lost += bool(wrong)
+            if wrong:
+                tally.details[f"did not finish as if unbroken: {wrong}"] += 1
+                scene.path.write_bytes(scene.start)
+                task = -1
+            task, killed_here = task + 1, 0
+            continue
+        aim = rng.choice(_AIMS)
+        process = _start(scene.path, scene.tasks[task])
+        _await_moment(aim, scene, task, rng, process)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        journal = _journal(scene.path).exists()
+        files = {path.name: path.read_bytes() for path in scene.path.parent.glob("m.logcl*")}
+        wrong = _wrong(memory, scene.digests[task : task + 2])
+        tally.count(files, f"task {task}, aimed at {aim}", wrong)
+        tally.details["inside a commit"] += journal
+        if wrong:
+            scene.path.write_bytes(scene.start)
+            task = killed_here = 0
+            continue
+        tally.details["with levels staged"] += bool(memory.file.staged())
+        after = memory.digest == scene.digests[task + 1]
+        tally.details["the memory after" if after else "the memory before"] += 1
+        task, killed_here = (task + 1, 0) if after else (task, killed_here + 1)
+    shutil.rmtree(folder / "scene")
+    return tally.outcome(
+        "kills",
+        f"`logcl absorb` of {source}, killed at random while it replays, trains and commits; opened, "
+        f"verified and gone on with",
+    )
+
+
+def _prepare(stream: Stream, folder: Path) -> Scene:
+    """Absorb every task once, undisturbed."""
+    folder.mkdir(parents=True)
+    first = next(iter(stream))
+    path = folder / "m.logcl"
+    steps = _STEPS[stream.name]
+    recipe = {"generator.epochs": 1, "generator.min_steps": steps}
+    memory = Memory.open(path, stream.image_shape, unit=_UNIT, settings=recipe)
+    memory.absorb(first.x[:20], first.y[:20])
+    start = path.read_bytes()
+    tasks, digests, seconds, at = [], [memory.digest], [], 20
+    for number, size in enumerate(_SIZES):
+        tasks.append(folder / f"task{number}.npz")
+        np.savez(tasks[-1], x=first.x[at : at + size], y=first.y[at : at + size])
+        at += size
+        process = _start(path, tasks[-1])
+        _wait(_lock(path).exists, process)
+        began = time.monotonic()
+        _, err = process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"logcl absorb failed without being killed: {err!r}")
+        seconds.append(time.monotonic() - began)
+        digests.append(memory.digest)
+    path.write_bytes(start)
+    return Scene(path, start, tasks, digests, seconds)
+
+
+def _start(memory: Path, task: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "logcl", "absorb", str(memory), str(task)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def _await_moment(
+    aim: str, scene: Scene, task: int, rng: random.Random, process: subprocess.Popen[bytes]
+) -> None:
+    """Wait until the process does what is aimed at; return at once if it has ended."""
+    _wait(_lock(scene.path).exists, process)
+    if aim == "commit":
+        # Each staged level is a commit, too: any of them may be the one.
+        for _ in range(rng.randint(1, 3)):
+            _wait(_journal(scene.path).exists, process)
+            if rng.random() < 0.5:
+                break
+            _wait(lambda: not _journal(scene.path).exists(), process)
+        time.sleep(rng.random() * 0.004)
+    else:
+        share = 0.1 if aim == "replay" else 1.0
+        time.sleep(rng.random() * share * scene.seconds[task])
+
+
+def _wait(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    while not condition() and process.poll() is None:
+        time.sleep(0.0002)
+
+
+def _lock(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def _journal(path: Path) -> Path:
+    return path.with_name(path.name + "-journal")
+
+
+def _wrong(memory: Memory, allowed: list[str]) -> str:
+    """What is wrong with the memory ("" if nothing)."""
+    try:
+        problems = memory.verify()
+        if problems:
+            return "; ".join(problems)
+        return "" if memory.digest in allowed else "neither the memory before nor the one after"
+    except LogCLError as error:
+        return f"{type(error).__name__}: {error}"

@@ -1,0 +1,109 @@
+"""A sample of what `make torture` does at length: killed writers, changed bytes, readers beside a writer."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from logcl import Memory
+from logcl.core.errors import Busy
+from tests.torture import flips, kills, readers
+
+QUICK = {"generator.epochs": 1, "generator.min_steps": 20}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_killed_at_any_moment_the_memory_is_the_one_before_or_the_one_after(tmp_path):
+    """`logcl absorb` in processes of its own; every fifth time it is let finish, and ends as if unbroken."""
+    outcome = kills.trial(9, 0, tmp_path)
+    assert outcome.lost == 0, outcome
+    assert outcome.survived == outcome.tried == 9
+    assert outcome.details["the memory before"] > 3
+    assert not (tmp_path / "lost").exists()
+
+
+def test_a_changed_byte_is_told_or_made_no_difference(tmp_path):
+    outcome = flips.trial(250, 0, tmp_path)
+    assert outcome.lost == 0, outcome
+    assert outcome.details["refused and told"] > 150
+
+
+@pytest.mark.timeout(900)
+def test_readers_see_the_memory_before_or_after_and_second_writers_are_refused(tmp_path):
+    outcome = readers.trial(2, 1, tmp_path)
+    assert outcome.lost == 0, outcome
+    assert outcome.tried > 20
+    assert outcome.details["different memories seen"] > 2
+    assert outcome.details["second writers, all refused"] > 10
+
+
+@pytest.fixture
+def memory(tmp_path, digits) -> Memory:
+    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=16, settings=QUICK)
+    memory.absorb(digits[0][:50], digits[1][:50])
+    return memory
+
+
+FORK_AND_WAIT = """
+import os, sys, time
+from logcl.memory.file.memory_file import MemoryFile
+with MemoryFile(sys.argv[1]).writing():
+    child = os.fork()
+    if child:
+        print(child, flush=True)
+    time.sleep(120)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_does_not_keep_a_dead_writers_lock(memory):
+    """As a data loader's worker would be that was started while its parent absorbed a task."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(FORK_AND_WAIT), str(memory.path)], stdout=subprocess.PIPE
+    )
+    child = int(holder.stdout.readline())
+    try:
+        with pytest.raises(Busy, match=f"process {holder.pid} on"), memory.file.writing():
+            pytest.fail("two writers")
+        holder.kill()
+        holder.wait()
+        os.kill(child, 0)  # it is still there
+        deadline = time.monotonic() + 10  # the child may not have run at all yet, on a busy machine
+        while True:
+            try:
+                with memory.file.writing():
+                    break
+            except Busy:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        holder.stdout.close()
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_workers_of_a_data_loader_see_one_memory_while_it_changes(memory, digits, start):
+    dataset = memory.dataset()
+    expected = {index: dataset[index] for index in range(50)}
+    loader = DataLoader(
+        dataset, batch_size=10, num_workers=2, multiprocessing_context=start, generator=torch.Generator()
+    )
+    batches = iter(loader)
+    first = next(batches)
+    memory.absorb(digits[0][50:130], digits[1][50:130])
+    seen = [first, *batches]
+    assert sum(len(labels) for _, labels in seen) == 50
+    images = np.concatenate([images.numpy() for images, _ in seen])
+    labels = np.concatenate([labels.numpy() for _, labels in seen])
+    assert all(np.array_equal(images[index], image.numpy()) for index, (image, _) in expected.items())
+    assert labels.tolist() == [label for _, label in expected.values()]
+    assert len(memory.dataset()) == 130

@@ -1,0 +1,156 @@
+"""Every table and figure of results/ and the README, made from the results themselves.
+
+    make results            or: python tools/results.py
+
+results/NAME/*.json are what experiments left: of a bench (`logcl bench NAME`, named after their scale) or of
+`logcl run`. This writes results/NAME/README.md, a bench's figures beside it, and whatever stands between
+`<!-- results:NAME -->` and `<!-- /results:NAME -->` in the README; and, from results/torture/*.json
+(`make torture`), the table of docs/memory-file.md. tests/test_docs.py fails if any of them disagree.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from logcl.experiments.bench.benches import BENCHES
+from logcl.experiments.bench.table import Table, summary
+from logcl.experiments.bench.tables import TABLES
+from logcl.experiments.report import benches, figures, svg
+from logcl.experiments.report.figures import Drawing
+from logcl.experiments.report.study import studies
+from logcl.experiments.result import Result, read
+
+ROOT = Path(__file__).parent.parent
+SCALES = {
+    "full": "The paper's size",
+    "small": "Small: a part of the data, about a quarter of an hour on two cores",
+}
+
+
+TORTURE = ROOT / "results" / "torture"
+SPEED = ROOT / "results" / "bench"
+
+
+def folders() -> list[Path]:
+    return sorted(
+        path
+        for path in (ROOT / "results").iterdir()
+        if path not in (TORTURE, SPEED) and any(path.glob("*.json"))
+    )
+
+
+def parts(folder: Path) -> Iterator[tuple[str, list[Result]]]:
+    """The scales of a bench, or all there is under no name."""
+    if folder.name not in BENCHES:
+        yield "", [read(path) for path in sorted(folder.glob("*.json"))]
+        return
+    for scale in SCALES:
+        found = [read(path) for path in sorted(folder.glob(f"{scale}-*.json"))]
+        if found:
+            yield scale, found
+
+
+def tables(folder: Path, results: list[Result]) -> list[Table]:
+    return TABLES[folder.name](results) if folder.name in BENCHES else [summary(results)]
+
+
+def drawings(folder: Path, scale: str, results: list[Result]) -> list[Drawing]:
+    """What is worth a file: the bench's own figures, and curves over tasks where methods were examined."""
+    if folder.name not in BENCHES:
+        return []
+    found = benches.drawings(folder.name, results)
+    if folder.name == "extreme":
+        (study,) = studies(results)
+        curves = [figures.memory(study), figures.accuracy(study)]
+        between = figures.limits(study.methods) if any(map(figures.counted, study.methods)) else None
+        histograms = [figures.errors(runs, between) for runs in study.methods] if between else []
+        found += [drawing for drawing in (*curves, *histograms) if drawing is not None]
+    return [replace(drawing, name=f"{scale}-{drawing.name}") for drawing in found]
+
+
+def page(folder: Path) -> str:
+    """The folder's README.md."""
+    title = BENCHES[folder.name].summary if folder.name in BENCHES else folder.name
+    lines = [f"# {folder.name}: {title}\n" if folder.name in BENCHES else f"# {title}\n"]
+    for scale, results in parts(folder):
+        if scale:
+            lines.append(f"## {SCALES[scale]}\n")
+        lines += [f"    {command}\n" for command in commands(results)]
+        shown = tables(folder, results)
+        if folder.name in ("table1", "table2", "extreme"):
+            shown.append(replace(summary(results), title="Bytes and seconds"))
+        for table in shown:
+            lines += [f"**{table.title}**\n", table.markdown()]
+        lines.append(f"{machine(results)}\n")
+        for drawing in drawings(folder, scale, results):
+            lines.append(f"![{drawing.alternative}]({drawing.name}.svg)\n")
+    return "\n".join(lines)
+
+
+def commands(results: list[Result]) -> list[str]:
+    return sorted({result.command for result in results if result.command})
+
+
+def machine(results: list[Result]) -> str:
+    """Where and with what it was measured."""
+    machines = sorted({f"{r.hardware['processor']}, {r.hardware['cores']} cores" for r in results})
+    threads = sorted({int(result.hardware["threads"]) for result in results})
+    versions = sorted({f"torch {r.versions['torch']}, logcl {r.versions['logcl']}" for r in results})
+    commits = sorted({(result.commit or "")[:9] for result in results} - {""})
+    return (
+        f"{' or '.join(machines)}, {' or '.join(map(str, threads))} used; {' or '.join(versions)}"
+        + (f", commit {', '.join(commits)}" if commits else "")
+        + "."
+    )
+
+
+def readme(text: str) -> str:
+    """The README with its marked parts made anew: NAME or NAME/SCALE."""
+
+    def made(match: re.Match[str]) -> str:
+        name, _, scale = match[1].partition("/")
+        folder = ROOT / "results" / name
+        results = dict(parts(folder))[scale]
+        shown = "\n".join(table.markdown() for table in tables(folder, results))
+        return f"<!-- results:{match[1]} -->\n{shown}<!-- /results:{match[1]} -->"
+
+    return re.sub(r"<!-- results:([\w/-]+) -->\n.*?<!-- /results:\1 -->", made, text, flags=re.DOTALL)
+
+
+def tortured(text: str) -> str:
+    """The page on the memory file with its table of trials made anew."""
+    trials = [json.loads(path.read_text()) for path in sorted(TORTURE.glob("*.json"))]
+    table = Table(
+        title="",
+        columns=("trial", "what is done", "tried", "survived", "lost", "of these"),
+        rows=tuple(
+            (
+                trial["trial"], trial["what"],
+                *(f"{trial[count]:,}" for count in ("tried", "survived", "lost")),
+                "; ".join(f"{what}: {count:,}" for what, count in trial["details"].items()),
+            )
+            for trial in trials
+        ),
+    )  # fmt: skip
+    systems = sorted({f"{trial['system']}, SQLite {trial['sqlite']}" for trial in trials})
+    made = f"<!-- torture -->\n{table.markdown()}\n{'; '.join(systems)}.\n<!-- /torture -->"
+    return re.sub(r"<!-- torture -->\n.*?<!-- /torture -->", lambda _: made, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    for folder in folders():
+        (folder / "README.md").write_text(page(folder))
+        for scale, results in parts(folder):
+            svg.save(drawings(folder, scale, results), folder)
+    path = ROOT / "README.md"
+    path.write_text(readme(path.read_text()))
+    path = ROOT / "docs" / "memory-file.md"
+    path.write_text(tortured(path.read_text()))
+
+
+if __name__ == "__main__":
+    main()
