@@ -20,10 +20,10 @@ from PIL import Image
 
 from logcl.allocation import Slot
 from logcl.core.images import squared_errors
-from logcl.core.presets import preset
-from logcl.core.settings import Settings, override
 from logcl.memory.local_model import LocalModel
+from logcl.memory.presets import preset
 from logcl.memory.samples import raw
+from logcl.memory.settings import Settings, override
 from logcl.streams import open_stream
 
 CODECS: tuple[tuple[str, tuple[int, ...], dict[str, int | bool]], ...] = (

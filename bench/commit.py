@@ -19,9 +19,9 @@ from unittest import mock
 import numpy as np
 
 from logcl import Memory
-from logcl.core.presets import preset
 from logcl.memory import staging
 from logcl.memory.file.memory_file import MemoryFile
+from logcl.memory.presets import preset
 from logcl.streams import open_stream
 
 SAMPLES = 1000

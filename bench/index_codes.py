@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from logcl.codecs import bits as codes
 from logcl.codecs import encoding
+from logcl.codecs.settings import GeneratorSettings
 from logcl.codecs.stored import IndexCodes
-from logcl.core.presets import preset
-from logcl.core.settings import GeneratorSettings, Recipe
+from logcl.core.settings import Recipe
+from logcl.memory.presets import preset
 from logcl.nn import networks
 from logcl.nn.training import Work, fit, generator_for, seeded
 from logcl.streams import open_stream

@@ -36,12 +36,13 @@ from sklearn.datasets import load_sample_images
 
 from logcl import Memory
 from logcl.allocation import Slot
-from logcl.core.presets import preset
-from logcl.core.settings import ImageShape, override
+from logcl.core.settings import ImageShape
 from logcl.memory.file.sqlite import PAGE
 from logcl.memory.forecast.costs import ClassifierCosts, CodecCosts, FileCosts, Machine, Measured, measured
 from logcl.memory.local_model import LocalModel
+from logcl.memory.presets import preset
 from logcl.memory.samples import raw
+from logcl.memory.settings import override
 from logcl.nn import networks
 from logcl.nn.classification import train_network
 from logcl.nn.training import Work, generator_for

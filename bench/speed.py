@@ -33,9 +33,9 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from logcl import Memory
 from logcl.core.errors import BadSettings, DataError
-from logcl.core.presets import preset
 from logcl.core.progress import Advance, Progress, Silent
-from logcl.core.settings import Settings, override
+from logcl.memory.presets import preset
+from logcl.memory.settings import Settings, override
 from logcl.nn.classification import train_network
 from logcl.nn.networks import ClassifierSpec
 from logcl.nn.training import Work, generator_for

@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl.codecs import quantising
-from logcl.core.presets import preset
-from logcl.core.settings import Recipe, Settings, override
+from logcl.core.settings import Recipe
 from logcl.core.text import spread
 from logcl.memory import diagnostics, local_model
 from logcl.memory.memory import Memory
+from logcl.memory.presets import preset
+from logcl.memory.settings import Settings, override
 from logcl.memory.snapshot import Snapshot
 from logcl.methods.parts.solver import tensors
 from logcl.nn import networks

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from logcl.core.presets import preset
-from logcl.core.settings import Settings, override
 from logcl.memory.memory import Memory
+from logcl.memory.presets import preset
+from logcl.memory.settings import Settings, override
 from logcl.memory.snapshot import Snapshot
 from logcl.nn.classification import batch_loss, new_network, predict_classes
 from logcl.nn.networks import ClassifierSpec

@@ -41,7 +41,7 @@ benchmark = nc_benchmark(train, test, n_experiences=5, task_labels=False, fixed_
 
 # %%
 def learn(plugins: list) -> float:
-    """Share of the test images, of all ten classes, that are recognised in the end."""
+    """Shard of the test images, of all ten classes, that are recognised in the end."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from logcl.cli.forecast import lasting, tables
-from logcl.core.presets import preset
 from logcl.core.text import human_bytes
 from logcl.experiments.bench.table import Table
 from logcl.experiments.result import read
 from logcl.memory.forecast.costs import Costs, Measured, costs_of
 from logcl.memory.forecast.forecast import Load
 from logcl.memory.forecast.simulation import growth, simulate
+from logcl.memory.presets import preset
 
 THE_LOAD = Load(
     image_shape=(3, 224, 224), samples=10**9, per_day=10**6, per_task=10**6, unit=128,

@@ -7,11 +7,11 @@ from avalanche.core import SupervisedPlugin
 from avalanche.models import SimpleMLP, as_multitask
 from avalanche.training.plugins import EWCPlugin, ReplayPlugin
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
-from tests.avalanche.digits import FAIR, QUICK, accuracy, minibatch, strategy
 
 from logcl import Memory
 from logcl.core.errors import BadInput
 from logcl.integrations.avalanche import LogCLBuffer, LogCLPlugin
+from tests.avalanche.digits import FAIR, QUICK, accuracy, minibatch, strategy
 
 
 class Minibatches(SupervisedPlugin):

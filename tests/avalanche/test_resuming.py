@@ -12,11 +12,11 @@ import pytest
 from avalanche.checkpointing import maybe_load_checkpoint, save_checkpoint
 from avalanche.core import SupervisedPlugin
 from avalanche.training.plugins import ReplayPlugin
-from tests.avalanche.digits import QUICK, strategy
 
 from logcl import Memory
 from logcl.core.errors import BadInput, Busy
 from logcl.integrations.avalanche import LogCLBuffer, LogCLPlugin
+from tests.avalanche.digits import QUICK, strategy
 
 
 class Replayed(SupervisedPlugin):

@@ -8,13 +8,13 @@ import pytest
 import torch
 from avalanche.benchmarks.utils import DataAttribute, DefaultTransformGroups, make_avalanche_dataset
 from avalanche.benchmarks.utils.classification_dataset import ClassificationDataset
-from tests.avalanche.digits import QUICK, Digits, Split, minibatch, strategy
 from PIL import Image
 from torchvision import transforms
 
 from logcl import Memory
 from logcl.core.errors import BadInput
 from logcl.integrations.avalanche import LogCLBuffer, LogCLPlugin
+from tests.avalanche.digits import QUICK, Digits, Split, minibatch, strategy
 
 NORMALISED = transforms.Normalize((0.1307,), (0.3081,))
 RAW = {"unit": 1000}

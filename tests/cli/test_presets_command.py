@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from logcl import Memory
-from logcl.core.presets import PRESETS, preset
 from logcl.core.settings import described
+from logcl.memory.presets import PRESETS, preset
 
 
 def test_list(logcl):

@@ -14,11 +14,11 @@ from logcl.allocation import Slot
 from logcl.codecs import entropy, quantising
 from logcl.codecs.encoding import Encoding, decode
 from logcl.codecs.stored import FINENESS
-from logcl.core.presets import preset
 from logcl.core.progress import Silent
-from logcl.core.settings import Settings, override
 from logcl.memory.local_model import LocalModel, decoder_spec
+from logcl.memory.presets import preset
 from logcl.memory.samples import Run, Samples
+from logcl.memory.settings import Settings, override
 from logcl.nn import networks
 from logcl.nn.images import to_unit
 from logcl.nn.networks import CosineDecoder, coefficient_count, coefficients

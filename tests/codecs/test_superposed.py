@@ -9,10 +9,10 @@ from logcl.allocation import Slot
 from logcl.codecs import bits as codes
 from logcl.codecs.stored import IndexCodes
 from logcl.core.errors import BadSettings
-from logcl.core.presets import preset
-from logcl.core.settings import override
 from logcl.memory.local_model import LocalModel
+from logcl.memory.presets import preset
 from logcl.memory.samples import raw
+from logcl.memory.settings import override
 from logcl.nn.networks import AutoencoderSpec, SuperposedDecoder, decoder, encoder, latent_numbers, superpose
 from logcl.nn.training import generator_for, seeded
 

@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logcl.cli.console import parse_changes
+from logcl.codecs.settings import GeneratorSettings
 from logcl.core.errors import BadSettings
-from logcl.core.presets import preset
-from logcl.core.settings import GeneratorSettings, described, override
+from logcl.core.settings import described
+from logcl.memory.presets import preset
+from logcl.memory.settings import override
 
 GREY, COLOUR = (1, 8, 8), (3, 32, 32)
 

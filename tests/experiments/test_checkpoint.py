@@ -17,14 +17,14 @@ import torch
 
 from logcl import Memory
 from logcl.core.errors import Busy
-from logcl.core.presets import preset
 from logcl.core.progress import Silent
-from logcl.core.settings import override
 from logcl.core.writer_lock import writer_lock
 from logcl.experiments import checkpoint
 from logcl.experiments import run as experiment
 from logcl.experiments.checkpoint import NAME, Checkpoint, Occupied, fingerprint
 from logcl.experiments.result import Result, TaskRecord, read
+from logcl.memory.presets import preset
+from logcl.memory.settings import override
 from logcl.streams import open_stream
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from logcl import Memory
-from logcl.core.presets import preset
-from logcl.core.settings import override
 from logcl.experiments import run as experiment
 from logcl.experiments.result import Result
+from logcl.memory.presets import preset
+from logcl.memory.settings import override
 from logcl.streams import open_stream
 
 

@@ -365,7 +365,7 @@ def test_what_is_no_memory(tmp_path, iris):
     "note", ["{", '{"labels":"complex"}', '{"labels":"int","scale":{"centre":[1],"spread":[]}}']
 )
 def test_a_strangers_note_is_refused(tmp_path, iris, note):
-    from logcl.core.presets import preset
+    from logcl.memory.presets import preset
 
     Memory.create(tmp_path / "m.logcl", preset("fast", (1, 1, 4)), {NOTE: note})
     with pytest.raises(Damaged, match="the note 'sklearn'"):

@@ -8,7 +8,7 @@ from torch import nn
 from logcl import Classifier, Memory
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.core.progress import Silent
-from logcl.core.sharding import Share
+from logcl.core.sharding import Shard
 from logcl.memory.classifier import _learn, _take_over
 from logcl.memory.file.sqlite import PAGE
 from logcl.nn.classification import new_network
@@ -206,7 +206,7 @@ def test_one_share_after_the_other_is_a_share_of_each_sample(memory):
     """What several processes train on is together what one would train on."""
     now = memory.snapshot()
     x, y = now.everything()
-    parts = [now.everything(share=Share(rank, 3)) for rank in range(3)]
+    parts = [now.everything(shard=Shard(rank, 3)) for rank in range(3)]
     for rank, (images, classes) in enumerate(parts):
         assert torch.equal(images, x[rank::3])
         assert np.array_equal(classes, y[rank::3])
@@ -218,7 +218,7 @@ def test_a_process_without_a_sample_of_its_own_trains_all_the_same(memory, monke
     now = memory.snapshot()
     settings = now.settings.classifier.model_copy(update={"epochs": 1, "min_steps": 2})
     state = torch.Generator().manual_seed(0).get_state()
-    share = Share(rank=now.n + 3, of=now.n + 4)
+    share = Shard(rank=now.n + 3, count=now.n + 4)
     with torch.random.fork_rng():
         network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))  # a batch of one has no statistics
     before = network[1].weight.detach().clone()

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, SubsetRandomSampler, WeightedRandomSamp
 
 from logcl import Memory
 from logcl.core.errors import BadInput, NotTrained
-from logcl.core.sharding import Share
+from logcl.core.sharding import Shard
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_pinned_memory_is_asked_for_in_vain_without_an_accelerator_and_does_no_h
 
 
 def test_several_processes_share_the_samples(memory):
-    parts = [memory.dataset(iterable=True, batch_size=16, share=(rank, 3)) for rank in range(3)]
+    parts = [memory.dataset(iterable=True, batch_size=16, shard=(rank, 3)) for rank in range(3)]
     found = [torch.cat([y for _, y in part]).tolist() for part in parts]
     assert sorted(index for part in found for index in part) == list(range(1, 231))
     two = DataLoader(parts[0], batch_size=None, num_workers=2, multiprocessing_context="fork")
@@ -122,13 +122,13 @@ def test_several_processes_share_the_samples(memory):
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 17])
-def test_shares_cut_the_samples_into_parts(n):
+def test_shards_cut_the_samples_into_parts(n):
     for of in (1, 2, 5):
-        whole = sorted(index for rank in range(of) for index in Share(rank, of).indices(n))
-        assert whole == list(range(1, n + 1))
-        mine = Share(of - 1, of)
-        halves = [mine.split(rank, 2).indices(n) for rank in range(2)]
-        assert sorted([*halves[0], *halves[1]]) == list(mine.indices(n))
+        whole = sorted(index for rank in range(of) for index in Shard(rank, of).positions(n))
+        assert whole == list(range(n))
+        mine = Shard(of - 1, of)
+        halves = [mine.split(rank, 2).positions(n) for rank in range(2)]
+        assert sorted([*halves[0], *halves[1]]) == list(mine.positions(n))
 
 
 def test_a_data_set_is_the_memory_of_its_moment_and_can_be_sent(memory, tmp_path, digits):
@@ -140,8 +140,8 @@ def test_a_data_set_is_the_memory_of_its_moment_and_can_be_sent(memory, tmp_path
 def test_what_cannot_be_is_refused_in_a_sentence(memory, tmp_path):
     with pytest.raises(BadInput, match="batch_size is 0"):
         memory.dataset(iterable=True, batch_size=0)
-    with pytest.raises(BadInput, match=r"share is \(3, 3\)"):
-        memory.dataset(iterable=True, share=(3, 3))
+    with pytest.raises(BadInput, match=r"shard is \(3, 3\)"):
+        memory.dataset(iterable=True, shard=(3, 3))
     with pytest.raises(BadInput, match="iterable=True"):
         memory.dataset(batch_size=8)
     with pytest.raises(NotTrained, match="holds no samples"):

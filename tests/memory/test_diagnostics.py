@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from logcl import Classifier, Memory
 from logcl.codecs import bits as codes
 from logcl.codecs.stored import BinaryCodes
-from logcl.core.presets import preset
-from logcl.core.settings import override
 from logcl.memory import diagnostics
 from logcl.memory.local_model import Description, LocalModel
+from logcl.memory.presets import preset
 from logcl.memory.samples import Run, raw
+from logcl.memory.settings import override
 from logcl.memory.snapshot import Snapshot
 from logcl.nn.networks import AutoencoderSpec
 

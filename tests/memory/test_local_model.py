@@ -9,11 +9,11 @@ import torch
 
 from logcl.allocation import Slot
 from logcl.core.errors import Damaged
-from logcl.core.presets import preset
 from logcl.core.progress import Silent
-from logcl.core.settings import Settings, override
 from logcl.memory.local_model import Description, LocalModel, fit_steps, size_ratio
+from logcl.memory.presets import preset
 from logcl.memory.samples import Run, Samples, raw
+from logcl.memory.settings import Settings, override
 from logcl.nn import blobs
 
 MODES = {

@@ -6,9 +6,10 @@ import torch
 
 from logcl import Classifier, Memory
 from logcl.core.errors import BadSettings
-from logcl.core.presets import preset
-from logcl.core.settings import described, override
+from logcl.core.settings import described
 from logcl.memory.local_model import LocalModel
+from logcl.memory.presets import preset
+from logcl.memory.settings import override
 from logcl.nn import blobs
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)

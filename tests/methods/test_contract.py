@@ -9,11 +9,11 @@ import pytest
 
 from logcl import methods
 from logcl.core.errors import BadSettings, Damaged, NotTrained
-from logcl.core.presets import preset
 from logcl.core.progress import Silent
-from logcl.core.settings import override
 from logcl.experiments import run as experiment
 from logcl.experiments.result import Result
+from logcl.memory.presets import preset
+from logcl.memory.settings import override
 from logcl.methods import METHODS, Method, Problem
 from logcl.methods.parts.exemplars import Exemplars
 from logcl.methods.parts.protocol import BOOKKEEPING

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from logcl import methods
-from logcl.core.presets import preset
-from logcl.core.settings import Recipe, override
+from logcl.core.settings import Recipe
+from logcl.memory.presets import preset
+from logcl.memory.settings import override
 from logcl.methods import Problem
 from logcl.methods.hypercl import Generator, HyperOptions
 from logcl.methods.parts.generated import weighted

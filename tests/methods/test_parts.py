@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from logcl.core.errors import BadSettings
-from logcl.core.presets import BUDGETS, preset
-from logcl.core.settings import override
+from logcl.memory.presets import BUDGETS, preset
+from logcl.memory.settings import override
 from logcl.methods import Problem, codec_buffer, create, options_of
 from logcl.methods.ewc import Consolidated, fisher_information
 from logcl.methods.gdumb import balanced

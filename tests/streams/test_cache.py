@@ -26,7 +26,7 @@ assert (data.train.x[:, 0, 0, 0] == np.arange(2000) % 256).all() and data.train.
 """
 
 
-class Counted:
+class CountedProgress:
     """A blueprint that counts how often it is filled in."""
 
     def __init__(self):
@@ -44,7 +44,7 @@ class Counted:
 
 @pytest.fixture
 def plan():
-    return Counted()
+    return CountedProgress()
 
 
 def load(plan, **options):
@@ -165,7 +165,7 @@ def test_two_processes_at_once(own_cache):
 
 
 def test_the_other_processes_entry_is_taken(plan, own_cache):
-    other = Counted()
+    other = CountedProgress()
 
     def slow():
         blueprint = plan()

@@ -9,10 +9,10 @@ import zipfile
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from tests.streams.test_pixels import bomb
 
 from logcl.core.errors import DataError
 from logcl.streams import omniglot, open_stream
+from tests.streams.test_pixels import bomb
 
 # Set → alphabet → characters.
 SMALL = {"images_background": {"Greek": 2, "Arcadian": 1}, "images_evaluation": {"Keble": 3}}

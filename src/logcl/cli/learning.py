@@ -31,14 +31,15 @@ from logcl.cli.console import (
     print_json,
 )
 from logcl.core.errors import BadInput, BadSettings, DataError, LogCLError
-from logcl.core.presets import preset as preset_settings
 from logcl.core.progress import Progress
-from logcl.core.settings import ImageShape, override
+from logcl.core.settings import ImageShape
 from logcl.core.text import human_bytes, printable
 from logcl.integrations.logs import Callback, log_to
 from logcl.memory.classifier import Classifier
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.memory import Memory
+from logcl.memory.presets import preset as preset_settings
+from logcl.memory.settings import override
 from logcl.nn.engines import Engine
 from logcl.streams import CATALOG, open_stream, read_npz, read_npz_images
 from logcl.streams.archives import reading

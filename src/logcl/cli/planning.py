@@ -13,12 +13,13 @@ import typer
 from logcl.cli.console import JsonOption, out, parse_shape, print_json, print_table
 from logcl.cli.forecast import tables
 from logcl.core.errors import BadSettings
-from logcl.core.presets import preset
-from logcl.core.settings import MOST_SAMPLES, Settings, override, parse_as
+from logcl.core.settings import MOST_SAMPLES, parse_as
 from logcl.memory.forecast.costs import Costs, costs_of, measured
 from logcl.memory.forecast.forecast import Load
 from logcl.memory.forecast.simulation import growth
 from logcl.memory.memory import Memory
+from logcl.memory.presets import preset
+from logcl.memory.settings import Settings, override
 
 _FORECAST = "With --simulate"
 _SUFFIXES = {"": 0, "k": 3, "m": 6, "g": 9, "t": 12}

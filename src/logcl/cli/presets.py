@@ -8,8 +8,9 @@ import typer
 from rich.table import Table
 
 from logcl.cli.console import JsonOption, SetOption, out, parse_changes, parse_shape, print_json
-from logcl.core.presets import PRESETS, preset
-from logcl.core.settings import Settings, described, override
+from logcl.core.settings import described
+from logcl.memory.presets import PRESETS, preset
+from logcl.memory.settings import Settings, override
 from logcl.streams.catalog import named
 
 app = typer.Typer(help="Presets: list them, show what one stands for.", no_args_is_help=True)

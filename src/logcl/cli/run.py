@@ -27,15 +27,15 @@ from logcl.cli.console import (
     print_table,
 )
 from logcl.core.errors import BadSettings, Busy, LogCLError
-from logcl.core.presets import BUDGETS, PRESETS, USUAL_BUDGET
-from logcl.core.presets import preset as preset_settings
-from logcl.core.settings import Settings, override
 from logcl.core.text import human_bytes, spread
 from logcl.experiments import checkpoint
 from logcl.experiments import run as experiment
 from logcl.experiments.checkpoint import Occupied
 from logcl.experiments.result import Result, read
 from logcl.memory.diagnostics import Trap
+from logcl.memory.presets import BUDGETS, PRESETS, USUAL_BUDGET
+from logcl.memory.presets import preset as preset_settings
+from logcl.memory.settings import Settings, override
 from logcl.methods import METHODS
 from logcl.methods.logcl import MEMORY
 from logcl.methods.parts.exemplars import check_budget

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl.codecs import bits as codes
+from logcl.codecs.settings import GeneratorSettings
 from logcl.codecs.stored import BinaryCodes, Codes, IndexCodes, Rows
 from logcl.core.images import rows_at_once
-from logcl.core.settings import GeneratorSettings, ImageShape, Recipe
+from logcl.core.settings import ImageShape, Recipe
 from logcl.nn import networks
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from logcl.codecs import entropy
 from logcl.codecs.encoding import Encoding
+from logcl.codecs.settings import GeneratorSettings
 from logcl.codecs.stored import FINENESS, QuantisedCodes
 from logcl.core.images import rows_at_once
-from logcl.core.settings import GeneratorSettings
 from logcl.nn import networks
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit

@@ -53,7 +53,7 @@ class Progress(Protocol):
         """Something worth logging was found."""
 
 
-class Untold:
+class NoLog:
     """Forgets what it is told: all that shows progress and logs nothing."""
 
     def tell(self, moment: Moment) -> None:
@@ -61,7 +61,7 @@ class Untold:
         del moment
 
 
-class Silent(Untold):
+class Silent(NoLog):
     """Shows nothing: the default of the library."""
 
     @contextmanager
@@ -75,7 +75,7 @@ class Silent(Untold):
         yield advance
 
 
-class Counted:
+class CountedProgress:
     """Passes bars on and counts all their steps on one more bar, whose estimate is that of the whole job."""
 
     def __init__(self, inner: Progress, count: Advance) -> None:
@@ -98,7 +98,7 @@ class Counted:
         self._inner.tell(moment)
 
 
-class Heard:
+class WithCallbacks:
     """Shows what the inner progress shows, and tells callbacks as well."""
 
     def __init__(self, inner: Progress | None, callbacks: Sequence[Callback]) -> None:
@@ -127,7 +127,7 @@ class _BelowSomething(RichProgress):
         yield from super().get_renderables()
 
 
-class Bars(Untold):
+class Bars(NoLog):
     """Progress bars on stderr that vanish when the job is done; nothing when stderr is no terminal.
 
     `above` is asked again and again for what to show above them.

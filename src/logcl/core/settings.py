@@ -34,11 +34,9 @@ def _checked_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
 ImageShape = Annotated[tuple[int, int, int], AfterValidator(_checked_shape)]
 """Channels, height, width."""
 
-PresetName = Literal["fast", "paper-cpu", "paper", "online", "offline"]
 AutoencoderNetwork = Literal["mlp", "conv", "cosine", "binplay", "superposed"]
 MOST_ADDRESS_BITS = 20
 """The largest table of a `superposed` decoder has 2^20 rows."""
-Codes = Literal["quantised", "binary", "index"]
 Precision = Literal["int8", "half"]
 ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18"]
 _MOST_NAMES = 1000  # in one group of a description; a file that has more is no mistake to be listed by name
@@ -89,57 +87,6 @@ class Recipe(Frozen):
     """Shrinks the weights a little in each step; with Adam apart from the gradient, as AdamW does."""
 
 
-class GeneratorSettings(Recipe):
-    """The local models: a decoder, and the codes and labels it is given."""
-
-    network: AutoencoderNetwork = "mlp"
-    """`mlp`: one hidden layer; `conv`: planes; `cosine`: a transform, not trained; `binplay`: as published;
-    `superposed`: rows of a table that several samples share."""
-    width: int = Field(256, ge=1, le=65_536)
-    """Hidden units (`mlp`), numbers in a row (`superposed`) or channels of the largest level; smaller levels
-    get fewer. `cosine` has none."""
-    weights: Precision = "int8"
-    """How a decoder's weights are kept: a byte each and a scale a row, or in half precision."""
-    codes: Codes = "quantised"
-    """`quantised`: integers, entropy coded; `binary`: learned bits, packed; `index`: computed from the sample
-    index, nothing is kept."""
-    bytes_per_sample: float | None = Field(None, gt=0, le=2**30)
-    """Quantised codes: bytes of a sample's code, on average. Either this or `psnr` is set."""
-    psnr: float | None = Field(None, gt=0, le=40)
-    """Quantised codes: quality of a sample's first encoding in dB, 10 · log10(1 / mean squared error)."""
-    symbols: int = Field(64, ge=1, le=65_536)
-    """Quantised codes of `mlp` and `conv`: integers in a code, at most three a byte asked for; those not
-    worth their bytes stay zero."""
-    bits: int = Field(256, ge=1, le=65_536)
-    """Binary and index codes: length of a code; for `superposed` of its address, so that the table has 2^bits
-    rows at every level."""
-    smallest: float = Field(1 / 8, gt=0, le=1)
-    """Share of the largest level's weights that the smallest ones tend to; 1: all levels are alike."""
-    warm_start: bool = True
-    """Whether a level begins with the networks of the largest one, if it has as many weights."""
-    keep_encoder: bool = False
-    """Quantised codes of `mlp` and `conv`: whether the largest level keeps what its codes were made with, so
-    that later fits begin with it too."""
-    warm_share: float = Field(1.0, gt=0, le=1)
-    """Share of the passes and steps that such a fit takes."""
-    labels: Literal["stored", "labeller"] = "stored"
-    """`stored`: packed integers; `labeller`: the paper's local f(x; θk) applied to the decoded image."""
-    warm_up_epochs: int = Field(10, ge=1, le=100_000)
-    """Index codes only: passes of the autoencoder before samples are assigned to codes."""
-    warm_up_learning_rate: float = Field(1e-3, gt=0)
-    """Index codes only: the highest rate of these passes."""
-    pull: float = Field(10.0, ge=0)
-    """Index codes only: weight of the distance between an embedding and its nearest free code."""
-    assignment: Literal["greedy", "optimal", "none"] = "greedy"
-    """Index codes only: how samples are matched with codes. `optimal` is cubic in the samples of a level."""
-    labeller: ClassifierNetwork = "mlp"
-    """Labeller only: its network, one of the classifier's."""
-    labeller_width: int = Field(8, ge=1, le=4096)
-    """Labeller only: as `classifier.width`, at the largest level; smaller levels get less."""
-    labeller_training: Recipe = Recipe(epochs=15, min_steps=600, learning_rate=3e-3)
-    """Labeller only: how it is trained on the decoded images."""
-
-
 class ClassifierSettings(Recipe):
     """The global model, trained on replay of the whole memory."""
 
@@ -154,45 +101,12 @@ class ClassifierSettings(Recipe):
     shift: int = Field(0, ge=0, le=64)
     """Images are moved by up to so many pixels."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of a label's weight that is spread over all classes."""
+    """Shard of a label's weight that is spread over all classes."""
     warm_start: bool = False
     """Whether retraining begins with the last global model, if that is the same network, instead of random
     weights. For many small tasks: brief retraining after each adds up."""
     warm_share: float = Field(1.0, gt=0, le=1)
-    """Share of the passes and steps that such a retraining takes."""
-
-
-class Settings(Frozen):
-    """All that decides what a memory does with its samples."""
-
-    preset: PresetName = "fast"
-    """Where these settings started from."""
-    image_shape: ImageShape
-    """Channels, height, width."""
-    unit: int = Field(512, ge=1, le=2**40)
-    """L: samples in a level-0 model; up to L - 1 of the newest samples wait in the buffer."""
-    seed: int = Field(0, ge=0, lt=2**63)
-    """Decides initial weights, order and noise: the same seed, the same bytes."""
-    generator: GeneratorSettings = GeneratorSettings()
-    classifier: ClassifierSettings = ClassifierSettings()
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Settings:
-        _check_codes(self.generator)
-        used = {self.classifier.network}
-        if self.generator.labels == "labeller":
-            used.add(self.generator.labeller)
-        for network in used:
-            check_size(network, self.image_shape)
-        return self
-
-
-NETWORKS: dict[Codes, tuple[AutoencoderNetwork, ...]] = {
-    "quantised": ("mlp", "conv", "cosine"),
-    "binary": ("mlp", "conv"),
-    "index": ("mlp", "binplay", "superposed"),
-}
-"""The decoders that read a kind of code."""
+    """Shard of the passes and steps that such a retraining takes."""
 
 
 def check_size(network: ClassifierNetwork, image_shape: ImageShape) -> None:
@@ -200,57 +114,6 @@ def check_size(network: ClassifierNetwork, image_shape: ImageShape) -> None:
     _, height, width = image_shape
     if network == "lenet" and min(height, width) < 8:
         raise ValueError(f"network = lenet needs images of at least 8x8, not {height}x{width}")
-
-
-def _check_codes(generator: GeneratorSettings) -> None:
-    """Refuse codes that the network cannot read, or a target that says nothing or two things."""
-    if generator.network not in NETWORKS[generator.codes]:
-        fit = " or ".join(NETWORKS[generator.codes])
-        raise ValueError(f"codes = {generator.codes} needs network = {fit}, not {generator.network}")
-    if generator.network == "superposed" and generator.bits > MOST_ADDRESS_BITS:
-        raise ValueError(f"network = superposed needs bits up to {MOST_ADDRESS_BITS}, for 2^bits rows")
-    targets = [name for name in ("bytes_per_sample", "psnr") if getattr(generator, name) is not None]
-    if generator.codes == "quantised" and len(targets) != 1:
-        raise ValueError("codes = quantised needs either generator.bytes_per_sample or generator.psnr")
-    if generator.codes != "quantised" and targets:
-        raise ValueError(
-            f"generator.{targets[0]} is for codes = quantised; codes = {generator.codes} have generator.bits"
-        )
-
-
-def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """`settings` with dotted names changed, e.g. {"generator.epochs": 50, "unit": 1000}.
-
-    Values may be strings, as they come from a command line. Of two settings that say the same thing in two
-    ways (the quality of a code, or its bytes), the one given replaces the other. `bits` is the size of a
-    code whatever its kind: an eighth of a quantised code's bytes, or the length of the others.
-    """
-    data = settings.model_dump()
-    if "bits" in changes:
-        changes = dict(changes)
-        kind = changes.get("generator.codes", settings.generator.codes)
-        value = changes.pop("bits")
-        same = "generator.bits" if kind != "quantised" else "generator.bytes_per_sample"
-        if same in changes:
-            raise BadSettings(f"bits and {same} say the same thing; give only one of them")
-        if kind != "quantised":
-            changes[same] = value
-        else:
-            try:
-                changes[same] = float(value) / 8
-            except (TypeError, ValueError) as error:
-                raise BadSettings(f"bits is {value!r}; give a number") from error
-    kind = changes.get("generator.codes", "quantised")
-    for one, other in (("psnr", "bytes_per_sample"), ("bytes_per_sample", "psnr")):
-        if f"generator.{one}" in changes or kind != "quantised":
-            data["generator"][other] = None
-    for name in ("preset", "image_shape"):
-        if name in changes:
-            raise BadSettings(f"{name} cannot be changed like a setting; it has an argument of its own")
-    data, wrong = changed(data, changes)
-    if wrong is not None:
-        raise BadSettings(f"there is no setting {wrong!r}; the settings are: {', '.join(_names(settings))}")
-    return parse(data)
 
 
 def changed(
@@ -272,11 +135,6 @@ def changed(
     return data, None
 
 
-def parse(data: Mapping[str, Any]) -> Settings:
-    """Settings from plain data; contradictions and unknown names become one sentence."""
-    return parse_as(Settings, data)
-
-
 def parse_as(kind: type[Kind], data: Mapping[str, Any]) -> Kind:
     """Settings of any kind from plain data, as `parse`."""
     try:
@@ -288,10 +146,6 @@ def parse_as(kind: type[Kind], data: Mapping[str, Any]) -> Kind:
             for problem in error.errors()
         )
         raise BadSettings(f"these settings cannot be used: {problems}") from error
-
-
-def _names(settings: Settings) -> list[str]:
-    return [name for name, _, _ in described(settings)]
 
 
 def described(settings: Frozen, prefix: str = "") -> Iterator[tuple[str, Any, str]]:

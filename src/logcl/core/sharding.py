@@ -6,22 +6,20 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Share:
-    """Which of n samples one process has, of `of` that share them: every so-manieth, so that none has two
-    sorts of samples more than another.
-    """
+class Shard:
+    """One of `count` shards. Samples are dealt round-robin, so that every shard has the same mix of tasks."""
 
     rank: int = 0
-    of: int = 1
+    count: int = 1
 
-    def indices(self, n: int) -> range:
-        """Sample indices, from 1 on."""
-        return range(self.rank + 1, n + 1, self.of)
+    def positions(self, n: int) -> range:
+        """0-based positions of this shard's samples among n."""
+        return range(self.rank, n, self.count)
 
-    def split(self, rank: int, of: int) -> Share:
-        """The part of this share that one of several helpers has."""
-        return Share(self.rank + self.of * rank, self.of * of)
+    def split(self, rank: int, count: int) -> Shard:
+        """Shard `rank` of `count` of this shard: for the workers of one process."""
+        return Shard(self.rank + self.count * rank, self.count * count)
 
 
-ALL = Share()
-"""The share of a process that has no other beside it."""
+ALL = Shard()
+"""The only shard of a single process."""

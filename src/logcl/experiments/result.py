@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from logcl.core.errors import BadInput
-from logcl.core.settings import Frozen, Settings
+from logcl.core.settings import Frozen
 from logcl.memory.diagnostics import Trap
+from logcl.memory.settings import Settings
 
 Row = tuple[float | None, ...] | None
 

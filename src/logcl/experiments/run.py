@@ -26,13 +26,13 @@ from logcl import allocation, methods
 from logcl.core.errors import BadInput, BadSettings, CannotWrite
 from logcl.core.files import write_atomically
 from logcl.core.images import squared_errors
-from logcl.core.presets import USUAL_BUDGET
 from logcl.core.progress import Progress, Silent
-from logcl.core.settings import Settings
 from logcl.core.writer_lock import writer_lock
 from logcl.experiments import checkpoint
 from logcl.experiments.checkpoint import Checkpoint, Occupied
 from logcl.experiments.result import ERROR_BINS, Examples, GenerationError, Result, Row, TaskRecord
+from logcl.memory.presets import USUAL_BUDGET
+from logcl.memory.settings import Settings
 from logcl.methods import HasLevels, Problem, Replays, State
 from logcl.methods.logcl import MEMORY
 from logcl.methods.parts.protocol import Clock, Effort, HasEffort, Replayed

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.core.inputs import Label, Labels, as_pixels
-from logcl.core.progress import Callback, Heard, Progress
+from logcl.core.progress import Callback, Progress, WithCallbacks
 from logcl.core.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, changed, parse_as
-from logcl.core.sharding import Share
+from logcl.core.sharding import Shard
 from logcl.core.text import printable
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
@@ -94,7 +94,7 @@ class Classifier:
         if recipe is not None:
             settings = recipe if isinstance(recipe, ClassifierSettings) else _changed(settings, recipe)
         seed = now.settings.seed if seed is None else seed
-        work = Work(generator_for(seed, _GLOBAL), Heard(progress, callbacks), "global model")
+        work = Work(generator_for(seed, _GLOBAL), WithCallbacks(progress, callbacks), "global model")
         about: networks.ClassifierSpec | OwnNetwork
         last = None
         if network is None:
@@ -253,7 +253,7 @@ def _learn(
     network: nn.Module,
     settings: ClassifierSettings,
     state: Tensor,
-    share: Share,
+    shard: Shard,
     progress: Progress,
 ) -> dict[str, Tensor]:
     """Train a network on one process's share of the samples, beside others if there are any.
@@ -263,18 +263,18 @@ def _learn(
     """
     generator = torch.Generator()
     generator.set_state(state)
-    if share.rank:
-        generator = generator_for(int(torch.randint(2**62, (), generator=generator)), share.rank)
+    if shard.rank:
+        generator = generator_for(int(torch.randint(2**62, (), generator=generator)), shard.rank)
     network.to(choose_device())
-    trained = nn.parallel.DistributedDataParallel(network) if share.of > 1 else network
-    if share.rank >= now.n:
-        share = Share(share.rank % now.n, share.of)  # more processes than samples
-    mine = np.array(share.indices(now.n))
+    trained = nn.parallel.DistributedDataParallel(network) if shard.count > 1 else network
+    if shard.rank >= now.n:
+        shard = Shard(shard.rank % now.n, shard.count)  # more processes than samples
+    mine = np.array(shard.positions(now.n)) + 1
     # All make as many steps, or one would wait for ever: who has a sample less sees one of its own twice.
-    count = -(-now.n // share.of)
-    settings = settings.model_copy(update={"batch_size": max(round(settings.batch_size / share.of), 1)})
+    count = -(-now.n // shard.count)
+    settings = settings.model_copy(update={"batch_size": max(round(settings.batch_size / shard.count), 1)})
     if count * int(np.prod(now.settings.image_shape)) <= _CACHE:
-        images, classes = now.everything(progress, share)
+        images, classes = now.everything(progress, shard)
         labels = torch.from_numpy(classes)
 
         def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:

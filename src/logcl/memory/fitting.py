@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from logcl.allocation import Plan, Slot
 from logcl.core.progress import Progress
-from logcl.core.settings import Settings
 from logcl.memory.local_model import LocalModel, fit_steps
 from logcl.memory.samples import Samples
+from logcl.memory.settings import Settings
 from logcl.memory.snapshot import Snapshot
 from logcl.memory.staging import Staged
 from logcl.nn.engines import Job

@@ -21,21 +21,15 @@ from logcl.allocation import Slot
 from logcl.codecs import bits as codes
 from logcl.codecs import encoding, quantising
 from logcl.codecs import labeller as labelling
+from logcl.codecs.settings import NETWORKS, GeneratorSettings
+from logcl.codecs.settings import Codes as CodeKind
 from logcl.codecs.stored import BinaryCodes, Codes, IndexCodes, QuantisedCodes
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.images import squared_errors
 from logcl.core.progress import Progress, Silent
-from logcl.core.settings import (
-    MOST_SAMPLES,
-    NETWORKS,
-    Frozen,
-    GeneratorSettings,
-    Precision,
-    Settings,
-    parse_as,
-)
-from logcl.core.settings import Codes as CodeKind
+from logcl.core.settings import MOST_SAMPLES, Frozen, Precision, parse_as
 from logcl.memory.samples import Run, Samples, encoded, generations
+from logcl.memory.settings import Settings
 from logcl.nn import blobs, networks
 from logcl.nn.training import Work, generator_for, shortened, total_steps
 

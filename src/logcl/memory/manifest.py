@@ -9,9 +9,10 @@ from pydantic import Field, ValidationError
 
 from logcl.core.errors import Damaged
 from logcl.core.inputs import Labels
-from logcl.core.settings import Frozen, Settings
+from logcl.core.settings import Frozen
 from logcl.core.text import printable
 from logcl.memory.file.header import Header
+from logcl.memory.settings import Settings
 
 Note = Annotated[str, Field(max_length=2**22)]
 

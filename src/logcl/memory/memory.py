@@ -23,15 +23,16 @@ from torch import Tensor
 from logcl import allocation
 from logcl.core.errors import BadInput, BadSettings, Busy, Damaged, LogCLError, NotAMemory, NotTrained
 from logcl.core.inputs import Label, as_labels, as_pixels, number_classes
-from logcl.core.presets import preset as preset_settings
-from logcl.core.progress import Callback, Counted, Heard, Moment, Progress
-from logcl.core.settings import ImageShape, Settings, override, parse_as
-from logcl.core.sharding import Share
+from logcl.core.progress import Callback, CountedProgress, Moment, Progress, WithCallbacks
+from logcl.core.settings import ImageShape, parse_as
+from logcl.core.sharding import Shard
 from logcl.memory import buffer, fitting, samples, staging
 from logcl.memory.file.header import Header
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.local_model import LocalModel
 from logcl.memory.manifest import Fields
+from logcl.memory.presets import preset as preset_settings
+from logcl.memory.settings import Settings, override
 from logcl.memory.snapshot import ReplayDataset, ReplayStream, Snapshot, inconsistency
 from logcl.nn.engines import Engine, Local
 
@@ -159,7 +160,7 @@ class Memory:
         before; the same task, absorbed again, goes on with the levels that had been trained.
         """
         began = time.monotonic()
-        progress = Heard(progress, callbacks)
+        progress = WithCallbacks(progress, callbacks)
         with self.file.writing():
             header, now = self._load()
             x = as_pixels(images, now.settings.image_shape)
@@ -182,7 +183,7 @@ class Memory:
             with progress.track(f"absorbing {len(x):,} samples", max(sum(steps.values()), 1)) as count:
                 count(sum(steps[slot] for slot in resumed))
                 for jobs in fitting.waves(parts, plan, now, fitted):
-                    for job, fit in (engine or Local()).run(jobs, Counted(progress, count)):
+                    for job, fit in (engine or Local()).run(jobs, CountedProgress(progress, count)):
                         done = staging.Staged(task, LocalModel.from_bytes(fit.blob, job.name), fit.order)
                         fitted[done.slot] = done
                         last = len(fitted) == len(parts)  # it is committed in a moment
@@ -226,28 +227,28 @@ class Memory:
 
     @overload
     def dataset(
-        self, *, iterable: Literal[True], batch_size: int | None = None, share: tuple[int, int] = (0, 1)
+        self, *, iterable: Literal[True], batch_size: int | None = None, shard: tuple[int, int] = (0, 1)
     ) -> ReplayStream: ...
 
     def dataset(
-        self, *, iterable: bool = False, batch_size: int | None = None, share: tuple[int, int] = (0, 1)
+        self, *, iterable: bool = False, batch_size: int | None = None, shard: tuple[int, int] = (0, 1)
     ) -> ReplayDataset | ReplayStream:
         """The memory at this moment as a data set for a `DataLoader`: map-style, or iterable.
 
         Map-style it has n samples by position, for any sampler. Iterable, each pass gives every sample once
         in random order, each worker decoding a share of its own: single samples, or whole batches if
-        `batch_size` is given here and None to the loader. `share=(rank, of)` is the part of one process of
-        several. Images are floats in [0, 1], labels as in `replay`.
+        `batch_size` is given here and None to the loader. `shard=(rank, count)` is one of several shards,
+        one per process. Images are floats in [0, 1], labels as in `replay`.
         """
-        rank, of = share
-        if not 0 <= rank < of:
-            raise BadInput(f"share is {share}; give (rank, of) with 0 <= rank < of")
+        rank, count = shard
+        if not 0 <= rank < count:
+            raise BadInput(f"shard is {shard}; give (rank, count) with 0 <= rank < count")
         if batch_size is not None and batch_size < 1:
             raise BadInput(f"batch_size is {batch_size}; it must be at least 1")
         if iterable:
-            return ReplayStream(self._filled(), batch_size, Share(rank, of))
-        if batch_size is not None or of > 1:
-            raise BadInput("batch_size and share are for dataset(iterable=True); a loader batches this one")
+            return ReplayStream(self._filled(), batch_size, Shard(rank, count))
+        if batch_size is not None or count > 1:
+            raise BadInput("batch_size and shard are for dataset(iterable=True); a loader batches this one")
         return ReplayDataset(self._filled())
 
     def snapshot(self) -> Snapshot:

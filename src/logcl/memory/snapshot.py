@@ -16,10 +16,10 @@ from logcl.allocation import layout
 from logcl.core.images import rows_at_once
 from logcl.core.inputs import Label, distinct
 from logcl.core.progress import Progress, Silent
-from logcl.core.settings import Settings
-from logcl.core.sharding import ALL, Share
+from logcl.core.sharding import ALL, Shard
 from logcl.memory.local_model import LocalModel
 from logcl.memory.samples import Run, Samples
+from logcl.memory.settings import Settings
 from logcl.nn.images import to_unit
 
 
@@ -77,27 +77,27 @@ class Snapshot:
         return x, y
 
     def pieces(
-        self, progress: Progress | None = None, share: Share = ALL
+        self, progress: Progress | None = None, shard: Shard = ALL
     ) -> Iterator[tuple[int, Tensor, NDArray[np.int64]]]:
         """All samples of a share in sample order, a few thousand at a time: 0-based start, images, class
         numbers.
         """
-        mine = share.indices(self.n)
+        mine = shard.positions(self.n)
         with (progress or Silent()).track("replaying", max(len(mine), 1)) as advance:
             piece = 4 * rows_at_once(self.settings.image_shape)
             for start in range(0, len(mine), piece):
                 indices = mine[start : start + piece]
-                yield start, *self.fetch(np.array(indices))
+                yield start, *self.fetch(np.array(indices) + 1)
                 advance(len(indices))
 
     def everything(
-        self, progress: Progress | None = None, share: Share = ALL
+        self, progress: Progress | None = None, shard: Shard = ALL
     ) -> tuple[Tensor, NDArray[np.int64]]:
         """All samples of a share in sample order, decoded once: as many times C · H · W bytes."""
-        count = len(share.indices(self.n))
+        count = len(shard.positions(self.n))
         x = torch.empty((count, *self.settings.image_shape), dtype=torch.uint8)
         y = np.empty(count, dtype=np.int64)
-        for start, images, classes in self.pieces(progress, share):
+        for start, images, classes in self.pieces(progress, shard):
             x[start : start + len(classes)], y[start : start + len(classes)] = images, classes
         return x, y
 
@@ -166,21 +166,22 @@ class ReplayStream(IterableDataset[tuple[Tensor, Any]]):
     shuffling loader.
     """
 
-    def __init__(self, snapshot: Snapshot, batch_size: int | None, share: Share) -> None:
-        self.snapshot, self.batch_size, self.share = snapshot, batch_size, share
+    def __init__(self, snapshot: Snapshot, batch_size: int | None, shard: Shard) -> None:
+        self.snapshot, self.batch_size, self.shard = snapshot, batch_size, shard
         self._passes = 0
 
     def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
         worker = get_worker_info()
-        share = self.share
+        shard = self.shard
         if worker is None:
             seed = int(torch.empty((), dtype=torch.int64).random_())
         else:
-            share = share.split(worker.id, worker.num_workers)
+            shard = shard.split(worker.id, worker.num_workers)
             seed = worker.seed
         self._passes += 1  # a worker that stays for several passes keeps its seed
-        order = np.random.default_rng([seed % 2**64, self._passes]).permutation(
-            share.indices(self.snapshot.n)
+        order = (
+            np.random.default_rng([seed % 2**64, self._passes]).permutation(shard.positions(self.snapshot.n))
+            + 1
         )
         values = self.snapshot.label_values
         rows = self.batch_size or 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from logcl.core.presets import preset
-from logcl.core.settings import GeneratorSettings
+from logcl.codecs.settings import GeneratorSettings
+from logcl.memory.presets import preset
 from logcl.methods.parts.single_model import SingleModel
 
 

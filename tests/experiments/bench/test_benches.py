@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from logcl import allocation
-from logcl.core.presets import preset
-from logcl.core.settings import override
 from logcl.experiments.bench.benches import BENCHES, COLOUR_BYTES, MNIST_BYTES, TABLE2_SETTINGS
 from logcl.experiments.bench.published import PUBLISHED, published
 from logcl.experiments.bench.table import Table, summary
 from logcl.experiments.bench.tables import TABLES, planned
+from logcl.memory.presets import preset
+from logcl.memory.settings import override
 from logcl.methods import METHODS, options_of
 from logcl.methods.parts.exemplars import check_budget
 from logcl.nn.training import shortened, total_steps

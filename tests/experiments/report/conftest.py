@@ -3,10 +3,10 @@
 import pytest
 
 from logcl.core.files import write_atomically
-from logcl.core.presets import preset
-from logcl.core.settings import override
 from logcl.experiments import run as experiment
 from logcl.experiments.result import Result
+from logcl.memory.presets import preset
+from logcl.memory.settings import override
 from logcl.streams import open_stream
 
 QUICK = {

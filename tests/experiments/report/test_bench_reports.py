@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from logcl.core.settings import override
 from logcl.experiments.bench.benches import BENCHES
 from logcl.experiments.report import benches, svg
+from logcl.memory.settings import override
 
 pytestmark = pytest.mark.xdist_group("report")
 RESULTS = Path(__file__).parents[2] / "results"

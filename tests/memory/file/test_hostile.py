@@ -23,13 +23,14 @@ from logcl.codecs import entropy
 from logcl.codecs.bits import integer_bits, pack_integers, unpack_integers
 from logcl.core.errors import BadInput, BadSettings, Damaged
 from logcl.core.inputs import number_classes
-from logcl.core.presets import preset
-from logcl.core.settings import Recipe, Settings, override
+from logcl.core.settings import Recipe
 from logcl.core.text import printable
 from logcl.memory import buffer
 from logcl.memory.file.header import digest_of
 from logcl.memory.local_model import Description, LocalModel, decoder_spec
+from logcl.memory.presets import preset
 from logcl.memory.samples import raw
+from logcl.memory.settings import Settings, override
 from logcl.memory.snapshot import Snapshot, inconsistency
 from logcl.nn import blobs, networks
 

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from logcl import allocation
 from logcl.core.errors import BadSettings
-from logcl.core.presets import preset
-from logcl.core.settings import override, parse_as
+from logcl.core.settings import parse_as
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.forecast.carries import carries
 from logcl.memory.forecast.costs import CodecCosts, Costs, costs_of, measured
 from logcl.memory.forecast.forecast import Load
 from logcl.memory.forecast.simulation import DAY, MOST_PAGES, MOST_PART, growth, simulate
+from logcl.memory.presets import preset
+from logcl.memory.settings import override
 
 ROOT = Path(__file__).parents[3]
 

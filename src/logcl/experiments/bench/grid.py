@@ -20,13 +20,14 @@ from pydantic import Field
 
 from logcl.core.errors import Busy, CannotWrite, LogCLError
 from logcl.core.files import write_atomically
-from logcl.core.presets import BUDGETS, USUAL_BUDGET, preset
 from logcl.core.progress import Progress
-from logcl.core.settings import Frozen, override
+from logcl.core.settings import Frozen
 from logcl.core.writer_lock import writer_lock
 from logcl.experiments import result
 from logcl.experiments import run as experiment
 from logcl.experiments.result import Result
+from logcl.memory.presets import BUDGETS, USUAL_BUDGET, preset
+from logcl.memory.settings import override
 from logcl.nn.engines import Engine, Job, Local
 from logcl.streams import CATALOG, Stream, open_stream
 

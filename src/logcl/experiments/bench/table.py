@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logcl.core.presets import BUDGETS, USUAL_BUDGET
-from logcl.core.presets import preset as preset_settings
 from logcl.core.text import human_bytes, spread
 from logcl.experiments.result import Result
+from logcl.memory.presets import BUDGETS, USUAL_BUDGET
+from logcl.memory.presets import preset as preset_settings
 from logcl.methods import keeps
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from logcl import allocation
-from logcl.core.presets import BUDGETS
 from logcl.core.text import human_bytes, spread
 from logcl.experiments.bench.published import published
 from logcl.experiments.bench.table import Table
 from logcl.experiments.result import Result
+from logcl.memory.presets import BUDGETS
 from logcl.methods import keeps
 
 Results = Sequence[Result]

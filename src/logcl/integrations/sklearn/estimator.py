@@ -26,11 +26,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from logcl.core.errors import BadInput, BadSettings, CannotWrite, LogCLError
 from logcl.core.inputs import Label, to_uint8
-from logcl.core.presets import preset
-from logcl.core.settings import ImageShape, override
+from logcl.core.settings import ImageShape
 from logcl.integrations.sklearn.attached import NOTE, Held, Kind, Notes, one_at_a_time, temporary_path
 from logcl.integrations.sklearn.tabular import REACH, Scale, table_settings, table_shape
 from logcl.memory.memory import Memory
+from logcl.memory.presets import preset
+from logcl.memory.settings import override
 
 _TYPES: dict[Kind, type] = {"int": np.int64, "str": np.str_, "bool": np.bool_, "float": np.float64}
 

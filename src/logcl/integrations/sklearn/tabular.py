@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.core.settings import Frozen, ImageShape, Settings, override
+from logcl.core.settings import Frozen, ImageShape
+from logcl.memory.settings import Settings, override
 
 REACH = 100
 """Values further from the centre of their column than so many spreads are clipped."""

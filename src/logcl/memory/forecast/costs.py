@@ -12,13 +12,8 @@ from importlib import resources
 from pydantic import Field
 
 from logcl.core.errors import BadSettings
-from logcl.core.settings import (
-    AutoencoderNetwork,
-    ClassifierNetwork,
-    Frozen,
-    ImageShape,
-    Settings,
-)
+from logcl.core.settings import AutoencoderNetwork, ClassifierNetwork, Frozen, ImageShape
+from logcl.memory.settings import Settings
 
 
 class CodecCosts(Frozen):

@@ -80,7 +80,7 @@ class Way(Frozen):
     seconds: Spread
     """From a task's arrival to its commit."""
     busy: float
-    """Share of the time in which a task is being absorbed; above 1, tasks pile up."""
+    """Shard of the time in which a task is being absorbed; above 1, tasks pile up."""
 
 
 class Ways(Frozen):

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from logcl.core.presets import USUAL_BUDGET
 from logcl.core.progress import Progress, Silent
-from logcl.core.settings import Frozen, Settings
+from logcl.core.settings import Frozen
 from logcl.memory.diagnostics import Trap
+from logcl.memory.presets import USUAL_BUDGET
+from logcl.memory.settings import Settings
 from logcl.nn.networks import ClassifierSpec
 from logcl.nn.training import Work, generator_for
 from logcl.streams import Task

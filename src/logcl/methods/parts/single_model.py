@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from logcl.allocation import Slot
+from logcl.codecs.settings import GeneratorSettings
 from logcl.core.progress import Progress
-from logcl.core.settings import GeneratorSettings, Settings
 from logcl.memory import samples
 from logcl.memory.local_model import LocalModel
+from logcl.memory.settings import Settings
 from logcl.methods.parts.protocol import BOOKKEEPING, Effort, Method, Part, Problem, Replayed, State
 from logcl.methods.parts.solver import Retrained
 from logcl.streams import Task

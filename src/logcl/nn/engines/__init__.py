@@ -23,7 +23,7 @@ class Job(Generic[T]):
     name: str
     """For messages."""
     function: Callable[..., T]
-    """Called with the arguments and a `Progress`; in `together` with a `Share` of the samples before that."""
+    """Called with the arguments and a `Progress`; in `together` with a `Shard` of the samples before that."""
     arguments: tuple[Any, ...] = ()
 
 
@@ -40,7 +40,7 @@ class Engine(Protocol):
         """
 
     def together(self, job: Job[T], progress: Progress) -> T:
-        """One job in as many processes at once as there is room for, each with its share of the samples.
+        """One job in as many processes at once as there is room for, each with its shard of the samples.
 
         They find each other through `torch.distributed`. The result is that of the first.
         """
@@ -57,5 +57,5 @@ class Local:
             yield job, job.function(*job.arguments, progress)
 
     def together(self, job: Job[T], progress: Progress) -> T:
-        """All samples are the share of this process."""
+        """One shard that holds all samples."""
         return job.function(*job.arguments, ALL, progress)

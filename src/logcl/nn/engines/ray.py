@@ -20,9 +20,9 @@ import torch
 from logcl.core.errors import BadSettings, EngineFailed, LogCLError
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import Frozen
-from logcl.core.sharding import Share
+from logcl.core.sharding import Shard
 from logcl.nn.engines import Job
-from logcl.nn.engines.remote_progress import Letter, Reporter, Shown
+from logcl.nn.engines.remote_progress import Message, Reporter, Shown
 
 try:
     import ray
@@ -156,8 +156,8 @@ class Ray:
         self._sent = [*self._sent[1 - _HELD :], (argument, reference)]
         return reference
 
-    def _news(self) -> list[Letter]:
-        news: list[Letter] = ray.get(self._board.news.remote())
+    def _news(self) -> list[Message]:
+        news: list[Message] = ray.get(self._board.news.remote())
         return news
 
 
@@ -196,13 +196,13 @@ class _Board:
     """Where jobs leave letters for the process that waits for them."""
 
     def __init__(self) -> None:
-        self._letters: list[Letter] = []
+        self._letters: list[Message] = []
         self._value: Any = None
 
-    def post(self, letter: Letter) -> None:
+    def post(self, letter: Message) -> None:
         self._letters.append(letter)
 
-    def news(self) -> list[Letter]:
+    def news(self) -> list[Message]:
         letters, self._letters = self._letters, []
         return letters
 
@@ -244,14 +244,14 @@ def _lead(board: Any, group: _Group, function: Callable[..., Any], arguments: Se
 
     def loop() -> None:
         context = ray.train.get_context()
-        share = Share(context.get_world_rank(), context.get_world_size())
+        shard = Shard(context.get_world_rank(), context.get_world_size())
         torch.set_num_threads(group.threads)
         values = [ray.get(a) if isinstance(a, ray.ObjectRef) else a for a in arguments]
-        if share.rank:
-            function(*values, share, Silent())
+        if shard.rank:
+            function(*values, shard, Silent())
             return
         reporter = Reporter(0, lambda letter: board.post.remote(letter))
-        ray.get(board.hand_over.remote(function(*values, share, reporter)))
+        ray.get(board.hand_over.remote(function(*values, shard, reporter)))
         reporter.send()
 
     resources = {"CPU": group.cpus} | ({"GPU": group.gpus} if group.gpus else {})

@@ -37,14 +37,14 @@ class Advanced:
 
 
 Event = Begun | Advanced | Moment
-Letter = tuple[int, Sequence[Event]]
+Message = tuple[int, Sequence[Event]]
 """Which job, and what it says."""
 
 
 class Reporter:
     """A `Progress` that sends what it is told elsewhere."""
 
-    def __init__(self, job: int, send: Callable[[Letter], None]) -> None:
+    def __init__(self, job: int, send: Callable[[Message], None]) -> None:
         self._job, self._send = job, send
         self._bars = count(1)
         self._events: list[Event] = [Begun(0)]
@@ -96,7 +96,7 @@ class Shown:
     progress: Progress
     _bars: dict[tuple[int, int], _Bar] = field(default_factory=dict)
 
-    def show(self, letters: Sequence[Letter]) -> None:
+    def show(self, letters: Sequence[Message]) -> None:
         """What jobs have said since."""
         for job, events in letters:
             for event in events:

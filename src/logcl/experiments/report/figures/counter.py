@@ -47,7 +47,7 @@ class State:
     """The memory after one task."""
 
     task: int
-    """Counted from 1."""
+    """CountedProgress from 1."""
     samples: int
     """n, all that have come."""
     kept: tuple[Slot, ...]

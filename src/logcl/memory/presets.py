@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import operator
 
-from logcl.core import appendix
+from logcl.codecs.settings import GeneratorSettings
 from logcl.core.errors import BadSettings
-from logcl.core.settings import (
-    ClassifierSettings,
-    GeneratorSettings,
-    ImageShape,
-    PresetName,
-    Recipe,
-    Settings,
-    parse,
-)
+from logcl.core.settings import ClassifierSettings, ImageShape, Recipe
+from logcl.memory import appendix
+from logcl.memory.settings import PresetName, Settings, parse
 
 PRESETS: dict[PresetName, str] = {
     "fast": "codes and labels are stored at their entropy: most accuracy for a byte and a second (default)",
