@@ -1,25 +1,25 @@
-"""The tables of docs/scale.md, from the measured costs; `bench/scale.py --write` writes them."""
+"""The tables of docs/scale.md, from the measured costs; `bench/scale.py --write` updates the page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from logcl.cli.forecast import lasting, tables
+from logcl.cli.plan import codec_of, format_time, growth_table, retraining_table, summary
 from logcl.core.text import human_bytes
 from logcl.experiments.bench.table import Table
 from logcl.experiments.result import read
-from logcl.memory.forecast.costs import Costs, Measured, costs_of
-from logcl.memory.forecast.forecast import Load
-from logcl.memory.forecast.simulation import growth, simulate
+from logcl.memory.forecast.costs import Costs, Measured, pick_costs
+from logcl.memory.forecast.forecast import Load, forecast, growth
 from logcl.memory.presets import preset
+from logcl.memory.settings import Settings
 
-THE_LOAD = Load(
+EXAMPLE = Load(
     image_shape=(3, 224, 224), samples=10**9, per_day=10**6, per_task=10**6, unit=128,
     nodes=64, cores=32, network=10,
 )  # fmt: skip
-"""What docs/scale.md is about."""
+"""The load that docs/scale.md describes."""
 ROOT = Path(__file__).parent.parent
 RUNS = (
     ROOT / "results" / "table2" / "full-cifar100-logcl-seed0.json",
@@ -28,127 +28,108 @@ RUNS = (
 
 
 def page(text: str, found: Measured) -> str:
-    """docs/scale.md with what belongs between its markers."""
+    """docs/scale.md with up-to-date tables between its markers."""
     for name, content in _sections(found).items():
         begin, end = f"<!-- scale:{name} -->\n", f"<!-- /scale:{name} -->"
         before, found_begin, rest = text.partition(begin)
         _, found_end, after = rest.partition(end)
         if not found_begin or not found_end:
-            raise SystemExit(f"docs/scale.md has no place for {name}")
+            raise SystemExit(f"docs/scale.md has no markers for {name}; add {begin.strip()} and {end}")
         text = before + begin + content + end + after
     return text
 
 
 def _sections(found: Measured) -> Mapping[str, str]:
-    costs = costs_of(preset("fast", THE_LOAD.image_shape), found)
-    names = ("memory", "retraining", "worst", "ways", "global", "growth", "today")
-    shown = tables(THE_LOAD, costs, growth(THE_LOAD, costs))
-    sections = {name: table.markdown() for name, table in zip(names, shown, strict=True)}
-    sections["global"] = f"{shown[4].title}.\n\n{sections['global']}"
-    return sections | {
+    costs = _costs(preset("fast", EXAMPLE.image_shape), found)
+    forecasts = growth(EXAMPLE, costs)
+    return {
+        "summary": _markdown([("what", "forecast"), *summary(EXAMPLE, forecasts[-1])]),
+        "training": _markdown(retraining_table(EXAMPLE, forecasts[-1])),
         "tasks": _tasks(costs),
+        "growth": _markdown(growth_table(forecasts)),
         "checked": _checked(found),
-        "costs": _costs_table(found),
         "machine": _machine(found),
+        "costs": _costs_tables(found),
     }
+
+
+def _markdown(rows: Sequence[tuple[str, ...]]) -> str:
+    """A table whose first row has the names of the columns."""
+    return Table("", rows[0], tuple(rows[1:])).markdown()
+
+
+def _costs(settings: Settings, found: Measured) -> Costs:
+    return pick_costs(settings.image_shape, *codec_of(settings), settings.classifier.width, found)
 
 
 def _tasks(costs: Costs) -> str:
     """The same samples in smaller and larger tasks."""
-    rows = []
+    rows: list[tuple[str, ...]] = [
+        ("samples per task", "encodings per sample", "mean day, one core", "worst day, one core")
+    ]
     for size in (1, 1000, 40_000, 10**6, 7 * 10**6):
-        load = THE_LOAD.model_copy(update={"per_task": size})
-        found = simulate(load, costs)
-        rows.append(
-            (
-                f"{size:,}",
-                f"{load.per_day / size:,.7g}",
-                f"{found.encodings:.1f}",
-                lasting(found.day_seconds),
-                lasting(found.worst_day_seconds),
-                f"{found.task_encoded.median:,.0f}",
-            )
-        )
-    columns = (
-        "samples a task",
-        "tasks a day",
-        "encodings a sample",
-        "a day, one core",
-        "worst day, one core",
-    )
-    return Table("", (*columns, "median task, samples fitted"), tuple(rows)).markdown()
+        got = forecast(EXAMPLE.model_copy(update={"per_task": size}), costs)
+        day = format_time(got.day_mean.core_seconds)
+        rows.append((f"{size:,}", f"{got.encodings:.1f}", day, format_time(got.day_worst.core_seconds)))
+    return _markdown(rows)
 
 
 def _checked(found: Measured) -> str:
-    """Runs of `logcl bench`, beside what would have been forecast for them."""
-    rows = []
+    """Runs of `logcl bench` beside what would have been forecast for them."""
+    rows: list[tuple[str, ...]] = [
+        ("run", "", "samples fitted", "memory", "time absorbing, one core"),
+    ]
     for path in RUNS:
         run = read(path)
         samples, tasks = sum(task.samples for task in run.tasks), len(run.tasks)
         size = -(-samples // tasks)
         shape, unit = run.settings.image_shape, run.settings.unit
         load = Load(image_shape=shape, samples=samples, per_day=size, per_task=size, unit=unit)
-        forecast = simulate(load, costs_of(run.settings, found))
-        rows.append(
+        got = forecast(load, _costs(run.settings, found))
+        name = f"[{run.stream}](../{path.relative_to(ROOT)}), {tasks} tasks, {samples:,} samples"
+        fitted = sum(task.trained or 0 for task in run.tasks)
+        computed = f"{got.encodings * samples:,.0f}", human_bytes(got.memory_bytes)
+        seconds = format_time(got.task_mean.core_seconds * tasks)
+        happened = f"{fitted:,}", human_bytes(run.memory_bytes), format_time(run.seconds["absorb"])
+        rows += [(name, "forecast", *computed, seconds), ("", "measured", *happened)]
+    return _markdown(rows)
+
+
+def _costs_tables(found: Measured) -> str:
+    codecs: list[tuple[str, ...]] = [
+        ("images", "shape", "codec", "fit, ms per sample", "decode, ms", "decode at random, ms",
+         "bytes per sample", "of raw", "bytes per level", "main memory per sample"),
+    ]  # fmt: skip
+    for row in found.codecs:
+        share = 100 * row.sample_bytes / math.prod(row.image_shape)
+        samples, seconds = row.fits[-1]
+        codecs.append(
             (
-                f"[{run.stream}](../{path.relative_to(ROOT)}), {tasks} tasks, {samples:,} samples",
-                f"{forecast.encoded:,}",
-                f"{sum(task.trained or 0 for task in run.tasks):,}",
-                human_bytes(forecast.memory_bytes),
-                human_bytes(run.memory_bytes),
-                lasting(forecast.ways.today.seconds.mean * tasks),
-                f"{lasting(run.seconds['absorb'])}, threads: {run.hardware['threads']}",
+                row.images,
+                "x".join(map(str, row.image_shape)),
+                f"{row.codec}, {row.network}" if row.network else row.codec,
+                f"{1000 * seconds / samples:.3g}",
+                f"{1000 * row.decode_seconds:.3g}",
+                f"{1000 * row.fetch_seconds:.3g}",
+                f"{row.sample_bytes:,.0f}",
+                f"{share:.2g} %",
+                human_bytes(row.level_bytes),
+                human_bytes(row.ram_bytes),
             )
         )
-    columns = ("run", "samples fitted, forecast", "run: fitted", "bytes, forecast", "run: bytes")
-    return Table("", (*columns, "seconds, forecast", "run: absorbing"), tuple(rows)).markdown()
-
-
-def _costs_table(found: Measured) -> str:
-    codecs = tuple(
-        (
-            row.images,
-            "x".join(map(str, row.image_shape)),
-            row.network,
-            f"{1000 * row.fits[-1][1] / row.fits[-1][0]:.3g}",
-            f"{1000 * row.decode_seconds:.3g}",
-            f"{1000 * row.fetch_seconds:.3g}",
-            f"{row.sample_bytes:,.0f}",
-            f"{100 * row.sample_bytes / math.prod(row.image_shape):.2g} %",
-            human_bytes(row.level_bytes),
-            human_bytes(row.ram_bytes),
-        )
-        for row in found.codecs
-    )
-    columns = ("images", "shape", "codec", "fit, ms a sample", "decode, ms", "drawn at random, ms")
-    columns += ("bytes a sample", "of raw", "bytes a level", "main memory a sample")
-    classifiers = tuple(
-        (
-            f"{row.network}, {row.width} wide",
-            "x".join(map(str, row.image_shape)),
-            f"{row.weights:,}",
-            f"{1000 * row.pass_seconds:.3g}",
-        )
-        for row in found.classifiers
-    )
-    file = found.file
-    lines = (
-        ("a commit of next to nothing", f"{1000 * file.commit_seconds:.3g} ms"),
-        ("a commit, new levels in place of old ones", f"{human_bytes(file.commit_rate)} a second"),
-        ("most disk during it, file and journal", f"{file.commit_disk:.2g} times the file after it"),
-        ("opening: reading and checking", f"{human_bytes(file.load_rate)} a second"),
-    )
-    shown = (
-        Table("", columns, codecs),
-        Table("", ("global model", "images", "weights", "ms a sample and pass"), classifiers),
-        Table("", ("memory file", "how much"), lines),
-    )
-    return "\n".join(table.markdown() for table in shown)
+    classifiers: list[tuple[str, ...]] = [
+        ("global model", "images", "weights", "training, ms per sample and epoch")
+    ]
+    for model in found.classifiers:
+        shape, seconds = "x".join(map(str, model.image_shape)), f"{1000 * model.train_seconds:.3g}"
+        name = f"{model.network}, width {model.width}"
+        classifiers.append((name, shape, f"{model.weights:,}", seconds))
+    return _markdown(codecs) + "\n" + _markdown(classifiers)
 
 
 def _machine(found: Measured) -> str:
     machine = found.machine
     return (
-        f"Measured with `{machine.command}` on {machine.date}: one core of {machine.processor}, Python "
-        f"{machine.python}, torch {machine.torch}, numpy {machine.numpy}, SQLite {machine.sqlite}.\n"
+        f"Measured with `{machine['command']}` on {machine['date']}: one core of {machine['processor']}, "
+        f"Python {machine['python']}, torch {machine['torch']}, numpy {machine['numpy']}.\n"
     )

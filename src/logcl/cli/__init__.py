@@ -17,7 +17,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from logcl.cli import bench, data, learning, looking, methods, planning, presets, report, run
+from logcl.cli import bench, data, learning, looking, methods, plan, presets, report, run
 from logcl.cli.console import err
 from logcl.core.errors import CannotWrite, LogCLError, PassedOver
 from logcl.core.text import printable
@@ -33,7 +33,7 @@ app = typer.Typer(
 )
 for command in (
     learning.absorb,
-    planning.plan,
+    plan.plan,
     learning.train,
     learning.predict,
     looking.inspect,

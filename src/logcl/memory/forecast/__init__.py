@@ -1,1 +1,1 @@
-"""What far more samples would take."""
+"""Forecast of what a memory far larger than any tried would take. No torch: plain numbers in and out."""

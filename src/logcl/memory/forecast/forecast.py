@@ -1,191 +1,201 @@
-"""A forecast: what is asked of a memory that is too large to try, and the answer. `simulation` finds it."""
+"""What a memory would take: samples per day in; seconds, bytes and network traffic out.
+
+`retraining` says which levels every task fits, `costs` what a sample costs; this multiplies the two. Nothing
+is random and nothing is trained. The cluster is that of `--engine ray`: one memory file, each level fitted on
+one core, the levels of a task in parallel, pixels sent to the workers. docs/scale.md lists the assumptions.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
-from pydantic import Field, model_validator
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
 
+from logcl import allocation
 from logcl.core.settings import MOST_SAMPLES, Frozen, ImageShape
+from logcl.memory.file.sqlite import PAGE
+from logcl.memory.forecast.costs import Costs
+from logcl.memory.forecast.retraining import Retraining, count_retraining
+
+Values = TypeVar("Values", float, NDArray[np.float64])
+
+DAY = 86_400
+MAX_ROW = 10**9
+"""Bytes of a level in the memory file: SQLite, as usually built, refuses longer rows."""
+MAX_FILE = (2**30 - 1) * PAGE
+"""Bytes of a memory file: SQLite before 3.45 allows 2^30 - 1 pages, later versions four times as many."""
 
 
 class Load(Frozen):
-    """What comes, and what there is to work with."""
+    """The samples that arrive and the machines there are."""
 
     image_shape: ImageShape
     samples: int = Field(ge=1, lt=MOST_SAMPLES)
     """Held at the end."""
     start: int = Field(0, ge=0)
-    """Held already."""
+    """Held already; fewer than `samples`."""
     per_day: int = Field(ge=1, lt=MOST_SAMPLES)
-    """Samples that come in a day."""
     per_task: int = Field(ge=1, lt=MOST_SAMPLES)
-    """Samples that are absorbed together."""
     unit: int = Field(ge=1, le=2**40)
     nodes: int = Field(1, ge=1, le=10**6)
     cores: int = Field(1, ge=1, le=10**6)
-    """Of a node."""
+    """Per node."""
     network: float = Field(10.0, gt=0)
-    """Between a node and the others, Gbit/s."""
-
-    @model_validator(mode="after")
-    def _grows(self) -> Load:
-        if self.start >= self.samples:
-            raise ValueError(f"{self.samples:,} samples in all are no more than the {self.start:,} there are")
-        return self
-
-    @property
-    def days(self) -> float:
-        """Until all samples are there."""
-        return (self.samples - self.start) / self.per_day
-
-    @property
-    def tasks(self) -> int:
-        """Until then."""
-        return -(-(self.samples - self.start) // self.per_task)
-
-    @property
-    def values(self) -> int:
-        """Bytes of a raw image."""
-        return math.prod(self.image_shape)
-
-    @property
-    def elsewhere(self) -> float:
-        """The share of the work that another node does than the first."""
-        return (self.nodes - 1) / self.nodes
-
-    @property
-    def link(self) -> float:
-        """Bytes a second in or out of a node."""
-        return self.network * 1e9 / 8
+    """Gbit/s in and out of each node."""
+    epochs: int = Field(8, ge=1)
+    batch_size: int = Field(128, ge=1)
+    """Of the global model."""
 
 
-class Spread(Frozen):
-    """Of a figure over all tasks."""
+class Work(Frozen):
+    """What a task, a day or the training of the global model takes."""
 
-    median: float
-    mean: float
-    high: float
-    """99 of 100 tasks have no more."""
-    worst: float
-
-
-class Way(Frozen):
-    """A way to spread the memory and its work over the nodes."""
-
-    traffic: float
-    """Bytes a day through the busiest node's link."""
-    worst_traffic: float
-    """For the worst task."""
-    seconds: Spread
-    """From a task's arrival to its commit."""
-    busy: float
-    """Shard of the time in which a task is being absorbed; above 1, tasks pile up."""
-
-
-class Ways(Frozen):
-    """From what there is today to what there could be."""
-
-    today: Way
-    """One file; each level is fitted on one core, levels side by side; pixels travel (`--engine ray`)."""
-    codes: Way
-    """One file; every level is worked on by all cores; codes travel to them and back, new images raw."""
-    shares: Way
-    """Every node keeps its share of each level, sample i on node i mod N; only new images travel."""
-
-
-class WorstTask(Frozen):
-    """The task that fits the most samples."""
-
-    before: int
-    after: int
-    """Samples held before and after it."""
-    day: float
-    """When it comes."""
-    levels: tuple[int, ...]
-    """That it fits."""
-    encoded: int
-    """Samples that it fits."""
-    seconds: float
-    """On one core."""
-    ram_bytes: float
-    """In one process, as today."""
-    disk_bytes: float
-    """Of one file and its journal during the commit."""
-    waiting: int
-    """Samples that arrive meanwhile, if every node has its share."""
-
-
-class Retraining(Frozen):
-    """Of the global model on everything, once."""
-
-    steps: int
-    batch: int
-    """Samples of a step, all nodes together."""
+    samples: float
+    """Samples that go through training."""
     core_seconds: float
+    """Replay and training on one core."""
     seconds: float
-    node_bytes: float
-    """Gradients through each node's link."""
-
-
-class Today(Frozen):
-    """What the memory file and `Memory.absorb` can do as they are."""
-
-    top_level: int
-    """The highest level that fits into a part of the file; -1 if none does."""
-    level_samples: int
-    """Samples at which the next level would be needed, less one."""
-    file_samples: int
-    """Samples that fit into a file."""
-    files: int
-    """Memories that would be needed side by side."""
-    ram_bytes: float
-    """That the worst task of one of these files takes."""
-    load_seconds: float
-    """To read and check the whole memory, which each new process begins with."""
+    """On all nodes, time on the network included."""
+    network_bytes: float
+    """Through the busiest node's link."""
 
 
 class Forecast(Frozen):
-    """The answer. Seconds are those of one core where nothing else is said."""
+    """What a load takes."""
 
+    samples: int
     tasks: int
     days: float
     task_samples: int
-    """Samples that tasks were taken to have: see `carries`."""
+    """Samples per task that were assumed, see `count_retraining`."""
     levels: tuple[int, ...]
     """Levels in use at the end, highest first."""
-    top_samples: int
-    top_bytes: float
-    """Of the highest level."""
     memory_bytes: float
     raw_bytes: int
-    encoded: int
-    """Samples that all fits together are given."""
     encodings: float
-    """The same for each sample that came."""
-    most_reencodings: int
-    """The lemma's bound."""
-    task_encoded: Spread
-    """Samples that a task fits."""
-    task_seconds: Spread
-    day_encoded: float
-    day_seconds: float
-    """On average."""
-    worst_day_encoded: int
-    worst_day_seconds: float
-    """Of the day that begins with the worst task."""
-    worst: WorstTask
-    next_carry: int
-    """Number of samples at which the next higher level will be begun with."""
-    next_carry_days: float
-    """Days from the end until then."""
-    ways: Ways
+    """Per sample that arrived, the first encoding included."""
+    max_encodings: int
+    """The lemma's bound, the first encoding included."""
     one_model_encodings: float
-    """Of each sample, if one model of everything were fitted anew for every task."""
-    one_model_day_seconds: float
-    """That this would take a day, at the end."""
-    retraining: Retraining
-    """With the batch shared by all nodes, as `Classifier.train` does."""
-    retraining_wide: Retraining
-    """With a batch for each node."""
-    today: Today
+    """Per sample, if a single model of everything were fitted again for every task."""
+    task_median: Work
+    task_mean: Work
+    task_worst: Work
+    day_mean: Work
+    day_worst: Work
+    """The day that starts with the worst task."""
+    busy: float
+    """Share of the time in which a task is being absorbed; above 1, tasks queue up."""
+    global_model: Work
+    """Training it once, in all epochs, data-parallel, one batch shared by all cores."""
+    worst: tuple[int, int]
+    """Samples held before and after the worst task, the one that fits the most samples."""
+    worst_levels: tuple[int, ...]
+    """Levels that it fits."""
+    worst_ram_bytes: float
+    """Peak main memory of the process that absorbs it."""
+    next_rebuild: int
+    """Samples at which all levels are next merged into one."""
+    file_samples: int
+    """The most samples that one memory file can hold."""
+    files: int
+    """Memory files needed for all samples."""
+
+
+def forecast(load: Load, costs: Costs) -> Forecast:
+    """What `load` takes at these costs."""
+    codec, unit, n = costs.codec, load.unit, load.samples
+    arrived = n - load.start
+    days, tasks = arrived / load.per_day, -(-arrived // load.per_task)
+    retraining = count_retraining(load.start, n, load.per_task, unit)
+    work = _work(retraining, load, costs)
+    total = work @ retraining.tasks
+    first, size = retraining.worst[0], retraining.task_size
+    day_end = min(first + max(round(load.per_day / size), 1) * size, n)
+    day = count_retraining(first, day_end, size, unit)
+    worst_levels = allocation.plan(*retraining.worst, unit).train
+
+    slots, image_bytes = allocation.layout(n, unit), math.prod(load.image_shape)
+    memory_bytes = sum(slot.samples * codec.sample_bytes + codec.level_bytes for slot in slots)
+    memory_bytes += n % unit * image_bytes
+    units_per_row = int(max(MAX_ROW - codec.level_bytes, 0) / codec.sample_bytes) // unit
+    most = (unit << units_per_row.bit_length()) - 1  # one more sample would need a level too long for a row
+    file_samples = min(most, int(MAX_FILE / codec.sample_bytes))
+    return Forecast(
+        samples=n,
+        tasks=tasks,
+        days=days,
+        task_samples=size,
+        levels=tuple(slot.level for slot in slots),
+        memory_bytes=memory_bytes,
+        raw_bytes=n * image_bytes,
+        encodings=(retraining.fitted.astype(object) @ retraining.tasks) * unit / arrived,
+        max_encodings=allocation.max_generation(n, unit) + 1,
+        one_model_encodings=(tasks * load.start + load.per_task * tasks * (tasks - 1) // 2) / arrived + 1,
+        task_median=_named(_medians(work, retraining.tasks)),
+        task_mean=_named(total / retraining.tasks.sum()),
+        task_worst=_named(work.max(axis=1)),
+        day_mean=_named(total / days),
+        day_worst=_named(_work(day, load, costs) @ day.tasks),
+        busy=float(total[2]) / (days * DAY),
+        global_model=_global_model(load, costs),
+        worst=retraining.worst,
+        worst_levels=tuple(slot.level for slot in worst_levels),
+        worst_ram_bytes=sum(slot.samples for slot in worst_levels) * codec.ram_bytes,
+        next_rebuild=unit << (slots[0].level + 1 if slots else 0),
+        file_samples=file_samples,
+        files=-(-n // max(file_samples, 1)),
+    )
+
+
+def growth(load: Load, costs: Costs) -> list[Forecast]:
+    """The forecast at a thousandth, a hundredth and a tenth of the samples, and at the end."""
+    marks = [load.samples // 1000, load.samples // 100, load.samples // 10]
+    marks = [mark for mark in marks if mark > load.start and mark >= load.unit]
+    return [forecast(load.model_copy(update={"samples": mark}), costs) for mark in (*marks, load.samples)]
+
+
+def _work(retraining: Retraining, load: Load, costs: Costs) -> NDArray[np.float64]:
+    """(4, groups): the fields of `Work` for one task of each group."""
+    codec = costs.codec
+    fits, longest, written = np.zeros((3, len(retraining.tasks)))
+    for level in range(int(retraining.fitted.max()).bit_length()):
+        samples, used = load.unit << level, retraining.fitted >> level & 1
+        fits += used * codec.fit_seconds(samples)
+        longest[used > 0] = codec.fit_seconds(samples)
+        written += used * (samples * codec.sample_bytes + codec.level_bytes)
+    fitted = retraining.fitted.astype(np.float64) * load.unit
+    replay = retraining.replayed.astype(np.float64) * (load.unit * codec.decode_seconds)
+    network, transfer = _sent(fitted * math.prod(load.image_shape) + written, load)
+    parallel = np.maximum(longest, fits / (load.nodes * load.cores))
+    return np.stack([fitted, replay + fits, replay + parallel + transfer, network])
+
+
+def _global_model(load: Load, costs: Costs) -> Work:
+    seen = load.epochs * load.samples
+    core_seconds = seen * (costs.classifier.train_seconds + costs.codec.fetch_seconds)
+    # Ring all-reduce: per step each node sends 2 (N - 1) / N of the gradients, four bytes per weight.
+    steps = max(seen // load.batch_size, 1)
+    network, transfer = _sent(steps * 2 * 4.0 * costs.classifier.weights, load)
+    seconds = core_seconds / (load.nodes * load.cores) + transfer
+    return Work(samples=seen, core_seconds=core_seconds, seconds=seconds, network_bytes=network)
+
+
+def _sent(count: Values, load: Load) -> tuple[Values, Values]:
+    """The part of `count` bytes that concerns other nodes than the first, and the seconds to send it."""
+    remote = count * (load.nodes - 1) / load.nodes
+    return remote, remote / (load.network * 1e9 / 8)
+
+
+def _medians(work: NDArray[np.float64], tasks: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(4,): the median over all tasks of each row of `work`."""
+    order = np.argsort(work, axis=1)
+    middle = [np.searchsorted(np.cumsum(tasks[row]), -(-tasks.sum() // 2)) for row in order]
+    return np.array([values[row[at]] for values, row, at in zip(work, order, middle, strict=True)])
+
+
+def _named(values: NDArray[np.float64]) -> Work:
+    return Work(**dict(zip(Work.model_fields, values.tolist(), strict=True)))

@@ -1,0 +1,268 @@
+"""`logcl plan`: what one task would retrain or, with `--simulate`, what a memory of any size would take.
+
+Settings and memories import torch, so only the forecast loads them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from logcl import allocation
+from logcl.cli.console import JsonOption, out, parse_shape, print_json, print_table
+from logcl.core.errors import BadSettings, Damaged
+from logcl.core.settings import MOST_SAMPLES, parse_as
+from logcl.core.text import human_bytes, human_seconds
+from logcl.memory.file.memory_file import MemoryFile
+from logcl.memory.forecast.costs import Costs, measured, pick_costs
+from logcl.memory.forecast.forecast import DAY, MAX_FILE, MAX_ROW, Forecast, Load, growth
+
+if TYPE_CHECKING:
+    from logcl.memory.settings import Settings
+
+_SUFFIXES = {"": 0, "k": 3, "m": 6, "g": 9, "t": 12}
+
+
+def _option(help_text: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(help=help_text, metavar=metavar, rich_help_panel="With --simulate", **more)
+
+
+def plan(
+    path: Annotated[
+        Path | None, typer.Argument(metavar="MEMORY", help="The memory file, e.g. pets.logcl.")
+    ] = None,
+    incoming: Annotated[int | None, typer.Option(min=1, help="Number of samples to absorb.")] = None,
+    simulate: Annotated[bool, typer.Option(help="Forecast a memory of any size instead.")] = False,
+    samples: Annotated[str | None, _option("Samples at the end, e.g. 1e9, 10^9 or 1G.", "N")] = None,
+    per_day: Annotated[str | None, _option("Samples that arrive per day.", "N")] = None,
+    per_task: Annotated[str | None, _option("Samples per task; those of a day by default.", "N")] = None,
+    image_shape: Annotated[str | None, _option("Shape of the images, without a MEMORY.", "CxHxW")] = None,
+    unit: Annotated[int | None, _option("Samples per unit, without a MEMORY.", min=1)] = None,
+    nodes: Annotated[int, _option("Machines.", min=1)] = 1,
+    cores: Annotated[int | None, _option("Cores per machine; those of this one by default.", min=1)] = None,
+    network: Annotated[float, _option("Gbit/s in and out of each machine.", "GBIT")] = 10.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what absorbing a task would retrain, or forecast what a memory of any size would take."""
+    if not simulate:
+        if path is None or incoming is None:
+            raise BadSettings("no task to plan; give a MEMORY and --incoming, or --simulate for a forecast")
+        forecast_only = {
+            "--samples": samples, "--per-day": per_day, "--per-task": per_task, "--unit": unit,
+            "--image-shape": image_shape, "--nodes": nodes != 1, "--cores": cores, "--network": network != 10,
+        }  # fmt: skip
+        if given := next((name for name, value in forecast_only.items() if value), None):
+            raise BadSettings(f"{given} is for a forecast; add --simulate")
+        _show_task(path, incoming, as_json)
+        return
+    if incoming is not None:
+        raise BadSettings("--incoming is for a single task; leave out --incoming or --simulate")
+    if samples is None or per_day is None:
+        raise BadSettings("--simulate needs --samples and --per-day, e.g. --samples 1e9 --per-day 1e6")
+    settings, costs, start = _memory_costs(path, image_shape, unit)
+    total, daily = parse_count("--samples", samples), parse_count("--per-day", per_day)
+    if total <= start:
+        raise BadSettings(
+            f"{path} already holds {start:,} samples; --samples {samples} is the number at the end, give more"
+        )
+    load = {
+        "image_shape": settings.image_shape, "unit": settings.unit, "start": start, "samples": total,
+        "per_day": daily, "per_task": parse_count("--per-task", per_task) if per_task else daily,
+        "nodes": nodes, "cores": cores or os.cpu_count() or 1, "network": network,
+        "epochs": settings.classifier.epochs, "batch_size": settings.classifier.batch_size,
+    }  # fmt: skip
+    _show_forecast(parse_as(Load, load), costs, as_json)
+
+
+def parse_count(option: str, value: str) -> int:
+    """A number of samples, written as 1000, 1_000, 1,000, 1e9, 10^9, 2.5M or 1G."""
+    plain = value.strip().lower().replace("_", "").replace(",", "")
+    found = re.fullmatch(r"(\d{1,40}(?:\.\d{1,40})?)(?:e\+?(\d{1,2})|\^(\d{1,2})|([kmgt]))?", plain)
+    if found:
+        number, exponent, power, suffix = found.groups()
+        count = Fraction(number) ** int(power or 1) * 10 ** int(exponent or _SUFFIXES[suffix or ""])
+        if count.denominator == 1 and 0 < count < MOST_SAMPLES:
+            return int(count)
+    raise BadSettings(
+        f"{option} {value} is not a whole number from 1 to 2^62; write e.g. 1000000, 1e6, 10^6 or 1M"
+    )
+
+
+def _show_task(path: Path, incoming: int, as_json: bool) -> None:
+    file = MemoryFile(path)
+    fields = file.header().fields
+    settings = fields.get("settings")
+    n, unit = fields.get("n"), settings.get("unit") if isinstance(settings, dict) else None
+    if type(n) is not int or type(unit) is not int or not (0 <= n < MOST_SAMPLES and unit >= 1):
+        raise Damaged(f"{file.path}: the header has no valid n and unit; run `logcl verify`")
+    change = allocation.plan(n, n + incoming, unit)
+    trained = sum(slot.samples for slot in change.train)
+    replayed = sum(slot.samples for slot in change.retire)
+    buffered = change.buffer
+    groups = {"keep": "stays", "retire": "is replayed and retired", "train": "is trained"}
+    if as_json:
+        slots = {name: [slot._asdict() for slot in getattr(change, name)] for name in groups}
+        print_json(
+            {**slots, "buffer": len(buffered), "samples_trained": trained, "samples_replayed": replayed}
+        )
+        return
+    rows = [
+        [f"level {slot.level}", verb, f"{slot.start:,} to {slot.stop:,}", f"{slot.samples:,}"]
+        for name, verb in groups.items()
+        for slot in getattr(change, name)
+    ]
+    if buffered:
+        rows.append(["buffer", "waits", f"{buffered.start:,} to {buffered.stop - 1:,}", f"{len(buffered):,}"])
+    title = f"{path}: {n:,} samples, {incoming:,} incoming"
+    print_table(["", "what", "samples", "count"], rows, title)
+    out.print(
+        f"\n{trained:,} samples go through training, {replayed:,} of them replayed; "
+        f"{len(change.keep)} level{'s' * (len(change.keep) != 1)} untouched."
+    )
+
+
+def codec_of(settings: Settings) -> tuple[str, str | None]:
+    """The codec of a memory and, for an autoencoder, its network, as named in costs.json."""
+    if settings.generator.network == "cosine":
+        return "cosine", None
+    if settings.generator.codes == "quantised":
+        return "autoencoder", settings.generator.network
+    return "index", None
+
+
+def _memory_costs(
+    path: Path | None, image_shape: str | None, unit: int | None
+) -> tuple[Settings, Costs, int]:
+    """Settings, costs and samples of the memory at `path`, or of a new one."""
+    from logcl.memory.memory import Memory
+    from logcl.memory.presets import preset
+    from logcl.memory.settings import override
+
+    n, sizes = 0, []
+    if path is not None:
+        if image_shape is not None or unit is not None:
+            raise BadSettings(f"{path} has its own settings; leave out --image-shape and --unit")
+        memory = Memory.open(path)
+        settings, n = memory.settings, memory.n
+        sizes = [size for name, size in memory.file.sizes().items() if name.startswith("level-")]
+    elif image_shape is not None:
+        settings = override(preset("fast", parse_shape(image_shape)), {"unit": unit} if unit else {})
+    else:
+        raise BadSettings("--simulate needs a MEMORY or an --image-shape, e.g. --image-shape 3x224x224")
+    costs = pick_costs(settings.image_shape, *codec_of(settings), settings.classifier.width)
+    if path is not None and sizes:  # the bytes of its own images
+        codec, total = costs.codec, sum(sizes)
+        fixed = codec.level_bytes if total > len(sizes) * codec.level_bytes else 0.0
+        own = {
+            "sample_bytes": (total - len(sizes) * fixed) / (n - n % settings.unit),
+            "level_bytes": fixed,
+            "images": f"bytes of {path.name}, times of {codec.images}",
+        }
+        costs = costs.model_copy(update={"codec": codec.model_copy(update=own)})
+    return settings, costs, n
+
+
+def _show_forecast(load: Load, costs: Costs, as_json: bool) -> None:
+    forecasts, machine = growth(load, costs), measured().machine
+    if as_json:
+        steps = [forecast.model_dump(mode="json") for forecast in forecasts]
+        given = {"load": load.model_dump(mode="json"), "costs": costs.model_dump(mode="json")}
+        print_json({**given, "machine": machine, "forecast": steps[-1], "growth": steps})
+        return
+    for name, value in summary(load, forecasts[-1]):
+        out.print(f"{name:<22}{value}")
+    for columns, *rows in (retraining_table(load, forecasts[-1]), growth_table(forecasts)):
+        out.print()
+        print_table(columns, rows)
+    model = costs.classifier
+    out.print(
+        f"\nCosts: {costs.codec.images}; {model.network} of width {model.width}; one core of "
+        f"{machine['processor']}, {machine['date']}. Assumptions: docs/scale.md"
+    )
+
+
+def summary(load: Load, found: Forecast) -> list[tuple[str, str]]:
+    """What the memory takes and where it ends, as names and values."""
+    shape, units = "x".join(map(str, load.image_shape)), load.samples // load.unit
+    share = 100 * found.memory_bytes / found.raw_bytes
+    counted = f", counted as tasks of {found.task_samples:,}" * (found.task_samples != load.per_task)
+    queue = ": tasks queue up" * (found.busy > 1)
+    before, after = found.worst
+    day, days_left = (after - load.start) / load.per_day, (found.next_rebuild - load.samples) / load.per_day
+    levels = ", ".join(map(str, found.worst_levels)) or "none"
+    limits = f"a level has at most {_bytes(MAX_ROW)}, a file {_bytes(MAX_FILE)}"
+    return [
+        ("samples", f"{load.start:,} to {load.samples:,} of {shape} in {_number(found.days)} days"),
+        ("tasks", f"{found.tasks:,} of {load.per_task:,} samples{counted}"),
+        ("memory", f"{_bytes(found.memory_bytes)}, {_number(share)} % of {_bytes(found.raw_bytes)} raw"),
+        ("levels", f"{len(found.levels)}, one per 1-bit of {units:b}; units of {load.unit:,} samples"),
+        ("encodings per sample", f"{found.encodings:.1f} on average, {found.max_encodings} at most"),
+        ("time absorbing", f"{_number(100 * found.busy)} %{queue}"),
+        ("worst task", f"day {_number(day)}, from {before:,} to {after:,} samples"),
+        ("levels it fits", levels),
+        ("main memory it needs", _bytes(found.worst_ram_bytes)),
+        ("next full rebuild", f"at {found.next_rebuild:,} samples, {_number(days_left)} days after the end"),
+        ("limit of one file", f"{found.file_samples:,} samples; {limits}"),
+        ("files needed", f"{found.files:,}"),
+    ]
+
+
+def retraining_table(load: Load, found: Forecast) -> list[tuple[str, ...]]:
+    """What tasks, days and the global model take; columns first."""
+    works = {
+        "task, median": found.task_median, "task, mean": found.task_mean, "task, worst": found.task_worst,
+        "day, mean": found.day_mean, "day, worst": found.day_worst,
+        f"global model, {load.epochs} epochs": found.global_model,
+    }  # fmt: skip
+    rows = [
+        (
+            name,
+            _number(work.samples),
+            format_time(work.core_seconds),
+            format_time(work.seconds),
+            _bytes(work.network_bytes),
+        )
+        for name, work in works.items()
+    ]
+    return [("training", "samples", "one core", f"{load.nodes:,} x {load.cores:,} cores", "network"), *rows]
+
+
+def growth_table(forecasts: Sequence[Forecast]) -> list[tuple[str, ...]]:
+    """How the figures grow with the number of samples; columns first."""
+    columns = (
+        "samples", "levels", "memory", "encodings per sample", "at most", "with one model",
+        "mean day, one core", "worst task, one core", "global model, one core",
+    )  # fmt: skip
+    rows = [
+        (
+            f"{found.samples:,}", str(len(found.levels)), _bytes(found.memory_bytes),
+            f"{found.encodings:.1f}", str(found.max_encodings), f"{found.one_model_encodings:,.1f}",
+            format_time(found.day_mean.core_seconds), format_time(found.task_worst.core_seconds),
+            format_time(found.global_model.core_seconds),
+        )
+        for found in forecasts
+    ]  # fmt: skip
+    return [columns, *rows]
+
+
+def _number(value: float) -> str:
+    """1,234,567 or 12.3."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def _bytes(count: float) -> str:
+    return human_bytes(count) if count < 1e15 else f"{count / 1e15:,.3g} PB"
+
+
+def format_time(seconds: float) -> str:
+    """12 s, 3.4 min, 1.2 h, 5.6 days, 78 years."""
+    if seconds < 2 * DAY:
+        return human_seconds(seconds)
+    days = seconds / DAY
+    return f"{_number(days)} days" if days < 1000 else f"{_number(days / 365.25)} years"
