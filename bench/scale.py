@@ -1,12 +1,11 @@
-"""Measure what a sample costs, for `logcl plan --simulate`, and update the tables of docs/scale.md.
+"""Measure what a sample costs, for `logcl plan --simulate`.
 
-    LOGCL_DATA=DIR OMP_NUM_THREADS=1 python bench/scale.py   measure: half an hour on one core
-    python bench/scale.py --write                            only update the tables
+    LOGCL_DATA=DIR OMP_NUM_THREADS=1 python bench/scale.py   half an hour on one core
     python bench/scale.py --quick --out costs.json           a trial run; its figures mean nothing
 
-Measuring writes src/logcl/memory/forecast/costs.json, then the tables. It needs MNIST and CIFAR-100 (`logcl
-data list`) and an otherwise idle machine. Everything is measured several times on one thread, in seconds of
-processor time, with the code that `logcl absorb` and `logcl train` run; the median counts.
+Writes src/logcl/memory/forecast/costs.json; afterwards update docs/scale.md: `python tools/scale_page.py`.
+Needs MNIST and CIFAR-100 (`logcl data list`) and an otherwise idle machine. Everything runs several times on
+one thread, with the code behind `logcl absorb` and `logcl train`; the median processor time counts.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from logcl.allocation import Slot
 from logcl.cli.plan import codec_of
 from logcl.core.settings import ImageShape
 from logcl.memory.file.sqlite import PAGE
-from logcl.memory.forecast.costs import ClassifierCosts, CodecCosts, Measured, measured
+from logcl.memory.forecast.costs import ClassifierCosts, CodecCosts, Measured
 from logcl.memory.local_model import LocalModel
 from logcl.memory.presets import preset
 from logcl.memory.samples import raw
@@ -46,11 +45,8 @@ from logcl.nn.classification import train_network
 from logcl.nn.training import Work, generator_for
 from logcl.streams import open_stream
 from streams import cpu_name
-from tools.scale_page import page
 
-ROOT = Path(__file__).parent.parent
-COSTS = ROOT / "src" / "logcl" / "memory" / "forecast" / "costs.json"
-PAGE_OF_TABLES = ROOT / "docs" / "scale.md"
+COSTS = Path(__file__).parent.parent / "src" / "logcl" / "memory" / "forecast" / "costs.json"
 REPEATS = 3
 FEW = 32
 """Samples of a first, small task."""
@@ -274,20 +270,13 @@ def measure(quick: bool) -> Measured:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="measure nothing, only update docs/scale.md")
     parser.add_argument("--quick", action="store_true", help="few samples and steps, to check that it runs")
     parser.add_argument(
         "--out", type=Path, default=COSTS, help="where to write the costs; default %(default)s"
     )
     options = parser.parse_args()
-    if not options.write:
-        found = measure(options.quick)
-        options.out.write_text(found.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
-        if options.out != COSTS:
-            return
-        measured.cache_clear()
-    text = PAGE_OF_TABLES.read_text(encoding="utf-8")
-    PAGE_OF_TABLES.write_text(page(text, measured()), encoding="utf-8")
+    found = measure(options.quick)
+    options.out.write_text(found.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

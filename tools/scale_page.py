@@ -1,4 +1,4 @@
-"""The tables of docs/scale.md, from the measured costs; `bench/scale.py --write` updates the page."""
+"""Update the tables of docs/scale.md from the measured costs: `python tools/scale_page.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logcl.cli.plan import codec_of, format_time, growth_table, retraining_table
 from logcl.core.text import human_bytes
 from logcl.experiments.bench.table import Table
 from logcl.experiments.result import read
-from logcl.memory.forecast.costs import Costs, Measured, pick_costs
+from logcl.memory.forecast.costs import Costs, Measured, measured, pick_costs
 from logcl.memory.forecast.forecast import Load, forecast, growth
 from logcl.memory.presets import preset
 from logcl.memory.settings import Settings
@@ -133,3 +133,8 @@ def _machine(found: Measured) -> str:
         f"Measured with `{machine['command']}` on {machine['date']}: one core of {machine['processor']}, "
         f"Python {machine['python']}, torch {machine['torch']}, numpy {machine['numpy']}.\n"
     )
+
+
+if __name__ == "__main__":
+    path = ROOT / "docs" / "scale.md"
+    path.write_text(page(path.read_text(encoding="utf-8"), measured()), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The tables of docs/scale.md are those that `bench/scale.py --write` would write."""
+"""The tables of docs/scale.md are those that `tools/scale_page.py` writes."""
 
 import importlib.util
 from pathlib import Path
