@@ -30,8 +30,8 @@ from sklearn.utils.estimator_checks import (
 
 from logcl import Classifier, LogCLClassifier, Memory
 from logcl.core.errors import BadInput, BadSettings, CannotWrite, Damaged, NotAMemory
-from logcl.integrations.sklearn.attached import NOTE
-from logcl.integrations.sklearn.tabular import Scale
+from logcl.integrations.sklearn.estimator_memory import NOTE
+from logcl.integrations.sklearn.tabular import ColumnScale
 
 IN_ANOTHER_PROCESS = {"check_array_api_input": "scipy reads SCIPY_ARRAY_API when it is imported"}
 """Checks that skip themselves here, and why."""
@@ -161,7 +161,7 @@ def test_values_out_of_reach_are_clipped_with_a_warning(iris):
 def test_a_scale_bears_constant_sparse_and_huge_columns():
     columns = [np.zeros(9), np.full(9, -7.0), [0] * 8 + [5], 1e300 * np.linspace(-1, 1, 9)]
     table = np.array(columns, dtype=float).T
-    scale = Scale.learnt(table)
+    scale = ColumnScale.fit(table)
     assert scale.centre[:3] == (0, -7, 0)
     assert scale.spread[:3] == pytest.approx((1, 7, 5 * 1.4826))
     images = scale.images(table, (1, 1, 6))
@@ -232,9 +232,9 @@ def test_what_is_no_label(y, sentence):
 def test_one_memory_has_one_kind_of_labels(iris):
     train, _, labels, _ = iris
     clf = brief().fit(train, labels)
-    with pytest.raises(BadInput, match="has int labels, and these are float; keep to one kind"):
+    with pytest.raises(BadInput, match="has int labels, and the labels in y are float; use one type"):
         clf.partial_fit(train, labels.astype(float))
-    with pytest.raises(BadInput, match="classes are str, and the labels in y are int; keep to one kind"):
+    with pytest.raises(BadInput, match="classes are str, and the labels in y are int; use one type"):
         clf.partial_fit(train, labels, classes=["a"])
     assert clf.memory_.n == len(train)
 
@@ -265,13 +265,9 @@ def test_the_shape_of_images_can_be_seen(digits, quick):
 @pytest.mark.parametrize(
     ("shape", "form", "error", "sentence"),
     [
-        ((1, 8, 8), (5, 60), BadInput, "X has 60 features, and image_shape = \\(1, 8, 8\\) has 64 values"),
-        (
-            (1, 8, 8),
-            (5, 1, 4, 16),
-            BadInput,
-            "the images of this estimator are \\(1, 8, 8\\), channels first",
-        ),
+        ((1, 8, 8), (5, 60), BadInput, "X has 60 features, but image_shape = \\(1, 8, 8\\) has 64 values"),
+        ((1, 8, 8), (5, 1, 4, 16), BadInput, "the images of this estimator are \\(1, 8, 8\\)"),
+        ([1, 8, 8], (5, 1, 4, 16), BadInput, "the images of this estimator are \\(1, 8, 8\\)"),
         ((8, 8), (5, 64), BadSettings, "image_shape is \\(8, 8\\); give \\(channels, height, width\\)"),
         ((0, 8, 8), (5, 64), BadSettings, "image_shape = \\(0, 8, 8\\) is not"),
     ],
@@ -323,7 +319,7 @@ def test_fit_never_forgets_a_file(tmp_path, iris):
     clf = brief(tmp_path / "m.logcl").fit(train, labels)
     before = clf.memory_.digest
     with pytest.raises(
-        CannotWrite, match="holds 112 samples, which fit would have to forget; use partial_fit"
+        CannotWrite, match="holds 112 samples, which fit would have to discard; call partial_fit"
     ):
         clf.fit(train, labels)
     with pytest.raises(CannotWrite, match="path=None for cross-validation"):
@@ -442,7 +438,7 @@ def test_a_pickle_with_a_path_is_a_reference(tmp_path, iris, monkeypatch):
     assert again.get_params() == clf.get_params()
     (tmp_path / "m.logcl").unlink()
     for call in (again.predict, lambda X: again.partial_fit(X, [2] * len(X))):
-        with pytest.raises(NotAMemory, match="is gone, and this estimator only refers to it"):
+        with pytest.raises(NotAMemory, match="no longer exists, and this estimator only refers to it"):
             call(test)
 
 
