@@ -107,7 +107,7 @@ def test_a_temporary_memory_is_not_saved_and_goes_with_its_buffer(few):
     storage.update_from_dataset(few.with_task_labels(2).train_stream[0].dataset)
     with pytest.raises(BadInput, match="give the memory a path"):
         pickle.dumps(storage)
-    folder = storage.path.parent
+    folder = storage.memory.path.parent
     assert folder.exists()
     del storage
     assert not folder.exists()

@@ -125,6 +125,12 @@ def test_a_data_set_may_normalise_its_images_itself(pixels):
     assert torch.allclose(minibatch(storage.buffer)[0], torch.stack(images), atol=1e-5)
 
 
+def test_a_normalisation_of_other_channels_is_refused(pixels):
+    images = [torch.from_numpy(pixel)[None] / 255 for pixel in pixels]
+    with pytest.raises(BadInput, match="normalised has 3 channels, but images have 1"):
+        LogCLBuffer(normalised=((0.5,) * 3, (0.5,) * 3), **RAW).update_from_dataset(dataset(images, [0] * 40))
+
+
 def test_images_of_any_size_are_brought_to_one(pixels):
     images = [Image.fromarray(pixel).resize((8 + row, 9)) for row, pixel in enumerate(pixels)]
     images[3] = images[3].convert("RGB")
@@ -154,13 +160,13 @@ def frozen_over_others(images, targets):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda x, y: dataset([NORMALISED(image) for image in x], y), "say normalised="),
+        (lambda x, y: dataset([NORMALISED(image) for image in x], y), "give normalised="),
         (lambda x, y: dataset([image > 0.5 for image in x], y), "type bool"),
-        (lambda x, y: dataset([image.flatten() for image in x], y), r"not Tensor of shape \(64,\)"),
-        (lambda x, y: dataset([*x[:39], x[39][:, :4]], y), "image 39 has shape .* give image_shape="),
+        (lambda x, y: dataset([image.flatten() for image in x], y), r"samples are Tensor of shape \(64,\)"),
+        (lambda x, y: dataset([*x[:39], x[39][:, :4]], y), "image 39 has shape .* and image_shape="),
         (lambda x, y: dataset([Image.new("L", (8, 8))] * 39 + [Image.new("RGB", (8, 8))], y), "only some"),
         (lambda x, y: dataset([Image.new("I;16", (8, 8))] * 40, y), "mode I;16"),
-        (lambda x, y: dataset(x, [-1] * 40), "class -1 of task 0 cannot be kept"),
+        (lambda x, y: dataset(x, [-1] * 40), "class -1 of task 0 cannot be stored"),
         (with_logits, "minibatches have logits"),
         (differently_transformed, "different transforms"),
         (frozen_over_others, "frozen transforms after"),
