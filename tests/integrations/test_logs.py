@@ -22,7 +22,7 @@ def learn(memory, digits, *callbacks):
     return Classifier.train(memory, callbacks=callbacks)
 
 
-def test_callbacks_hear_of_every_level_the_memory_and_the_classifier(memory, digits):
+def test_callbacks_receive_levels_memory_and_classifier(memory, digits):
     moments: list[Moment] = []
     learn(memory, digits, moments.append)
     assert {moment.what for moment in moments} == {
