@@ -21,8 +21,7 @@ except ModuleNotFoundError as missing:
 
 import numpy as np
 from avalanche.benchmarks.utils import AvalancheDataset
-from avalanche.benchmarks.utils.data_loader import ReplayDataLoader
-from avalanche.core import SupervisedPlugin
+from avalanche.training.plugins import ReplayPlugin
 from avalanche.training.storage_policy import ExemplarsBuffer
 
 from logcl.core.errors import BadInput
@@ -201,11 +200,8 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         return {**self.__dict__, **dropped, "_decoder": Decoder()}
 
 
-class LogCLPlugin(SupervisedPlugin):  # type: ignore[misc]
-    """Replays samples of a memory along with each experience, and then absorbs the experience.
-
-    Works like Avalanche's `ReplayPlugin` and with any strategy, but no sample is ever dropped.
-    """
+class LogCLPlugin(ReplayPlugin):  # type: ignore[misc]
+    """Avalanche's `ReplayPlugin` with a memory as storage, so that no sample is ever dropped."""
 
     def __init__(
         self,
@@ -223,46 +219,19 @@ class LogCLPlugin(SupervisedPlugin):  # type: ignore[misc]
         task_balanced_dataloader: whether minibatches have equally many replayed samples of every task.
         options: max_size, image_shape, normalised and the settings of a new memory, as in `LogCLBuffer`.
         """
-        super().__init__()
-        self.storage_policy = memory if isinstance(memory, LogCLBuffer) else LogCLBuffer(memory, **options)
-        self.batch_size, self.batch_size_mem = batch_size, batch_size_mem
-        self.task_balanced_dataloader = task_balanced_dataloader
+        storage = memory if isinstance(memory, LogCLBuffer) else LogCLBuffer(memory, **options)
+        super().__init__(storage.max_size, batch_size, batch_size_mem, task_balanced_dataloader, storage)
 
     @property
     def memory(self) -> Memory | None:
         """The memory; None before the first experience of a new one."""
-        return self.storage_policy.memory
+        found: Memory | None = self.storage_policy.memory
+        return found
 
-    def before_training_exp(
-        self,
-        strategy: Any,
-        num_workers: int = 0,
-        shuffle: bool = True,
-        drop_last: bool = False,
-        **kwargs: Any,
-    ) -> None:
+    def before_training_exp(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
         """Give the strategy a data loader of the experience and the memory, unless the memory is empty."""
         self.storage_policy.pre_adapt(strategy, strategy.experience)
         buffer = self.storage_policy.buffer
-        if not len(buffer):
-            return
-        if self.task_balanced_dataloader and not hasattr(buffer, "targets_task_labels"):
+        if self.task_balanced_dataloader and len(buffer) and not hasattr(buffer, "targets_task_labels"):
             raise BadInput("this benchmark has no task labels; leave task_balanced_dataloader out")
-        passed_on = ("persistent_workers", "pin_memory")
-        strategy.dataloader = ReplayDataLoader(
-            strategy.adapted_dataset,
-            buffer,
-            oversample_small_tasks=True,
-            batch_size=strategy.train_mb_size if self.batch_size is None else self.batch_size,
-            batch_size_mem=strategy.train_mb_size if self.batch_size_mem is None else self.batch_size_mem,
-            task_balanced_dataloader=self.task_balanced_dataloader,
-            num_workers=num_workers,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            **{name: kwargs[name] for name in passed_on if name in kwargs},
-        )
-
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
-        """Absorb the experience."""
-        del kwargs
-        self.storage_policy.post_adapt(strategy, strategy.experience)
+        super().before_training_exp(strategy, *args, **kwargs)
