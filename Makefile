@@ -49,7 +49,7 @@ avalanche: .venv-avalanche/.installed
 	@echo '*' > .venv-avalanche/.gitignore
 	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt \
 	  dill gdown gputil psutil pytorchcv qpsolvers setuptools tensorboard torchmetrics wandb \
-	  -e . pytest pytest-timeout pytest-xdist
+	  -e . hypothesis pytest pytest-timeout pytest-xdist
 	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps \
 	  'avalanche-lib>=0.6,<0.7' 'torchvision==0.28.*'
 	@touch $@

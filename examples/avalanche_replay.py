@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Replay from a memory inside Avalanche
-# The handwritten digits come two classes at a time. A network that merely goes on learning forgets the first
-# ones; one that replays from a LogCL memory does not, and the memory is smaller than the images.
+# Handwritten digits arrive two classes at a time. A network that is only trained on the new ones forgets the
+# first; with replay from a LogCL memory it does not, and the memory is smaller than the images.
 # Needs `pip install 'logcl[avalanche]'`.
 
 # %%
@@ -19,12 +19,12 @@ from logcl.integrations.avalanche import LogCLPlugin
 
 # %% [markdown]
 # ## A benchmark
-# Any benchmark of Avalanche will do. This one needs no download.
+# Any Avalanche benchmark works. This one needs no download.
 
 
 # %%
 class Digits(TensorDataset):
-    """Images and classes, which Avalanche looks for in `targets`."""
+    """Images and classes; Avalanche expects the classes in `targets`."""
 
     targets = property(lambda self: self.tensors[1])
 
@@ -41,7 +41,7 @@ benchmark = nc_benchmark(train, test, n_experiences=5, task_labels=False, fixed_
 
 # %%
 def learn(plugins: list) -> float:
-    """Shard of the test images, of all ten classes, that are recognised in the end."""
+    """Final accuracy on the test images of all ten classes."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)
@@ -67,10 +67,8 @@ for name, accuracy in accuracies.items():
     print(f"{name:>16}: {accuracy:.1%}")
 
 # %% [markdown]
-# ## What the memory is
-# A file, and every sample is in it.
+# ## The memory
+# One file with every sample in it.
 
 # %%
-print(
-    f"{plugin.memory.n:,} samples in {plugin.memory.nbytes():,} bytes; raw, they are {plugin.memory.n * 64:,}"
-)
+print(f"{plugin.memory.n:,} samples in {plugin.memory.nbytes():,} bytes; raw {plugin.memory.n * 64:,}")

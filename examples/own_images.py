@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Your own images
-# Photos lie in folders named after what they show. Learn Monday's, throw them away, learn Tuesday's, and ask.
-# Here the photos are made from scikit-learn's digits, so that it runs anywhere; point `FOLDER` at yours.
+# Photos are in folders named after their class. Learn Monday's, delete them, learn Tuesday's, then classify
+# Wednesday's. Here the photos are made from scikit-learn's digits; point `FOLDER` at your own.
 
 # %%
 import shutil
@@ -31,7 +31,7 @@ photograph(range(400), "monday")
 photograph(range(400, 800), "tuesday")
 
 # %% [markdown]
-# Images of any size and mode are brought to the memory's shape. After `absorb` nobody needs the files.
+# Images of any size and mode are converted to the memory's shape. After `absorb` the files are not needed.
 
 # %%
 memory = Memory.open("pets.logcl", image_shape=(3, 20, 20))
@@ -42,12 +42,12 @@ for day in ("monday", "tuesday"):
     print(f"{day}: {memory.n} images in {memory.nbytes():,} bytes, raw {memory.n * 3 * 20 * 20:,}")
 
 # %% [markdown]
-# The classifier is trained from what the memory remembers, and kept in the same file.
+# The classifier is trained on replay from the memory and stored in the same file.
 
 # %%
-classifier = Classifier.train(memory, recipe={"width": 16})  # narrower than usual: the pictures are simple
+classifier = Classifier.train(memory, recipe={"width": 16})  # narrow: the images are simple
 photograph(range(800, 1000), "wednesday")
-asked = read_folder(FOLDER / "wednesday", memory.settings.image_shape)
-right = (classifier.predict(asked.x) == asked.y).mean()
-print(f"{right:.0%} of Wednesday's photos are recognised")
-assert right > 0.8
+test = read_folder(FOLDER / "wednesday", memory.settings.image_shape)
+accuracy = (classifier.predict(test.x) == test.y).mean()
+print(f"accuracy on Wednesday's photos: {accuracy:.0%}")
+assert accuracy > 0.8

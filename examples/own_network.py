@@ -1,6 +1,6 @@
 # %% [markdown]
-# # A network of your own
-# Any `nn.Module` can be trained from a memory: by LogCL, or by your own loop over a `DataLoader`.
+# # Your own network
+# Any `nn.Module` can be trained on a memory, by LogCL or in your own loop over a `DataLoader`.
 
 # %%
 import numpy as np
@@ -34,7 +34,7 @@ def accuracy(predicted: np.ndarray) -> float:
 
 
 # %% [markdown]
-# LogCL's loop: augmentation, schedule and noise as its own networks have them. The weights stay in the file.
+# LogCL's loop, with its augmentation, schedule and noise. The weights are stored in the memory file.
 
 # %%
 network = build()
@@ -46,8 +46,7 @@ again = Classifier.load(memory, network=build())
 assert (again.predict(images) == classifier.predict(images)).all()
 
 # %% [markdown]
-# Your loop: batches come out of the memory like out of any data set. `memory.classes[k]` is the label of
-# output k.
+# Your own loop: the memory is an ordinary data set. `memory.classes[k]` is the label of output k.
 
 # %%
 own = build()

@@ -1,4 +1,4 @@
-"""Avalanche on a torch without CUDA, and the 8x8 digits. `digits.py` makes benchmarks of them."""
+"""Avalanche with a torch without CUDA, and the 8x8 digits; `digits.py` turns them into benchmarks."""
 
 import os
 
@@ -13,16 +13,21 @@ from sklearn.datasets import load_digits
 if find_spec("avalanche") is None:
     collect_ignore_glob = ["test_*.py"]  # `make avalanche` runs them in an environment that has it
 
-# torchvision's wheel registers its operators in a library that needs CUDA, and cannot be imported without
-# them. Nothing here calls them: it is enough that their names are known.
+# torchvision registers its operators in a library that needs CUDA, and importing it fails without them. The
+# tests call none of them, so declaring their names is enough.
 OPERATORS = torch.library.Library("torchvision", "DEF")
 for name in ("nms", "qnms"):
     OPERATORS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
+@pytest.fixture(autouse=True)
+def _global_seed_is_left_alone():
+    """Not checked here: Avalanche draws from torch's global random state."""
+
+
 @pytest.fixture(scope="session")
 def split():
-    """scikit-learn's digits, four fifths to learn from, as float tensors (1, 8, 8) in [0, 1]."""
+    """scikit-learn's digits, four fifths for training, as float tensors (1, 8, 8) in [0, 1]."""
     from tests.avalanche.digits import Digits, Split
 
     data = load_digits()
@@ -32,7 +37,7 @@ def split():
 
 @pytest.fixture
 def few(split):
-    """The first 240 of them, for tests of what is kept rather than of what is learned."""
+    """Only 240 training samples, for tests that do not check accuracy."""
     from tests.avalanche.digits import Digits, Split
 
     return Split(Digits(split.train.images[:240], split.train.targets[:240]), split.test)

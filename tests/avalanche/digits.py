@@ -1,4 +1,4 @@
-"""Benchmarks of the 8x8 digits, as Avalanche makes them, and a way to learn them."""
+"""Avalanche benchmarks of the 8x8 digits, and a strategy to learn them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from torch.utils.data import DataLoader, Dataset
 QUICK = {"generator.min_steps": 60, "generator.epochs": 2}
 """Settings for tests that need a fitted model but not a good one."""
 FAIR = {"generator.min_steps": 250, "generator.epochs": 8}
-"""Settings for tests that learn from what is replayed."""
+"""Settings for tests that check accuracy after replay."""
 
 
 class Digits(Dataset):
-    """Images of whatever kind, with the attribute that Avalanche looks for."""
+    """Images of any type, with the attribute that Avalanche expects."""
 
     def __init__(self, images: Any, targets: list[int]) -> None:
         self.images, self.targets = images, targets
@@ -47,7 +47,7 @@ class Split:
         return class_incremental_benchmark(data, num_experiences=experiences, class_order=list(range(10)))
 
     def task_incremental(self, experiences: int = 5) -> Any:
-        """(x, y, t), where t is the number of the experience, and classes are 0 and 1 in each."""
+        """(x, y, t), where t is the index of the experience and each has the classes 0 and 1."""
         return self.with_task_labels(experiences, task_labels=True, class_ids_from_zero_in_each_exp=True)
 
 
@@ -66,10 +66,10 @@ def strategy(plugins: list[Any], kind: Callable[..., Any] = Naive, model: nn.Mod
 def accuracy(model: nn.Module, data: Digits) -> float:
     model.eval()
     with torch.no_grad():
-        guesses = model(torch.stack(list(data.images))).argmax(dim=1)
-    return float((guesses == torch.tensor(data.targets)).float().mean())
+        predicted = model(torch.stack(list(data.images))).argmax(dim=1)
+    return float((predicted == torch.tensor(data.targets)).float().mean())
 
 
 def minibatch(data: Any) -> list[Tensor]:
-    """All samples of a data set, as a strategy is given them."""
+    """All samples of a data set in one minibatch."""
     return next(iter(DataLoader(data, batch_size=len(data), collate_fn=data.collate_fn)))

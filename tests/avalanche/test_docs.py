@@ -1,4 +1,4 @@
-"""What docs/avalanche.md says is true, and the example runs."""
+"""The code and the arguments in docs/avalanche.md are correct, and the example runs."""
 
 import re
 import runpy
@@ -11,13 +11,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def blocks(document: str, language: str) -> list[str]:
-    """Every fenced block; openings and closings alternate, so that plain fences are not mixed up."""
+    """The fenced blocks of one language; opening and closing fences alternate."""
     pieces = re.split(r"^```(\w*)\n", (ROOT / document).read_text(), flags=re.MULTILINE)
     openings = zip(pieces[1::4], pieces[2::4], strict=True)
     return [code for name, code in openings if name == language]
 
 
-def test_the_python_of_the_page(tmp_path, monkeypatch, capsys):
+def test_python_blocks_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     code = blocks("docs/avalanche.md", "python")
@@ -28,11 +28,11 @@ def test_the_python_of_the_page(tmp_path, monkeypatch, capsys):
     assert names["plugin"].memory.n == 640
     assert len(names["storage"].memory.classes) == 10
     assert "Top1_Acc_Stream/eval_phase/test_stream/Task000" in capsys.readouterr().out
-    made = {"digits.logcl", "digits.logcl.experiences", "policy.logcl", "policy.logcl.experiences"}
-    assert {path.name for path in tmp_path.iterdir()} == {*made, "checkpoint.pkl"}
+    created = {"digits.logcl", "digits.logcl.experiences", "policy.logcl", "policy.logcl.experiences"}
+    assert {path.name for path in tmp_path.iterdir()} == {*created, "checkpoint.pkl"}
 
 
-def test_the_page_names_every_argument():
+def test_all_arguments_are_documented():
     import inspect
 
     from logcl import Memory
@@ -45,11 +45,11 @@ def test_the_page_names_every_argument():
     assert table == known - {"options", "new", "like"} | settings
 
 
-def test_the_example(capsys):
+def test_example_runs(capsys):
     names = runpy.run_path(str(ROOT / "examples" / "avalanche_replay.py"))
-    reached = names["accuracies"]
-    assert reached["LogCL"] > reached["no replay"] + 0.5
-    assert reached["LogCL"] > reached["200 raw samples"] - 0.03
+    accuracies = names["accuracies"]
+    assert accuracies["LogCL"] > accuracies["no replay"] + 0.5
+    assert accuracies["LogCL"] > accuracies["200 raw samples"] - 0.03
     assert "1,438 samples" in capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""Strategies that replay from a memory do not forget, whatever their minibatches, workers and heads."""
+"""Strategies that replay from a memory do not forget, with any minibatches, workers and heads."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from tests.avalanche.digits import FAIR, QUICK, accuracy, minibatch, strategy
 
 
 class Minibatches(SupervisedPlugin):
-    """Notes how many parts, samples and classes minibatches have, by experience."""
+    """Records the parts, sizes and (per experience) classes of minibatches."""
 
     def __init__(self):
         super().__init__()
@@ -31,9 +31,9 @@ class Minibatches(SupervisedPlugin):
 
 
 @pytest.mark.parametrize("parts", [2, 3])
-def test_a_plugin_keeps_a_strategy_from_forgetting(split, tmp_path, parts):
+def test_plugin_prevents_forgetting(split, tmp_path, parts):
     benchmark = split.with_task_labels() if parts == 3 else split.without_task_labels()
-    reached = {}
+    accuracies = {}
     for name, plugins in {
         "naive": [],
         "everything": [ReplayPlugin(2000, storage_policy=ReservoirSamplingBuffer(2000))],
@@ -44,15 +44,15 @@ def test_a_plugin_keeps_a_strategy_from_forgetting(split, tmp_path, parts):
         for experience in benchmark.train_stream:
             learner.train(experience)
         assert seen.parts == {parts}
-        reached[name] = accuracy(learner.model, split.test)
-    assert reached["naive"] < 0.3
-    assert reached["logcl"] > 0.8
-    assert reached["logcl"] > reached["everything"] - 0.05
+        accuracies[name] = accuracy(learner.model, split.test)
+    assert accuracies["naive"] < 0.3
+    assert accuracies["logcl"] > 0.8
+    assert accuracies["logcl"] > accuracies["everything"] - 0.05
     assert Memory.open(tmp_path / "digits.logcl").n == len(split.train)
 
 
 @pytest.mark.parametrize("parts", [2, 3])
-def test_a_storage_policy_stands_where_a_reservoir_does(few, parts):
+def test_storage_policy_replaces_a_reservoir(few, parts):
     benchmark = few.with_task_labels() if parts == 3 else few.without_task_labels()
     storage = LogCLBuffer(settings=QUICK)
     seen = Minibatches()
@@ -65,8 +65,8 @@ def test_a_storage_policy_stands_where_a_reservoir_does(few, parts):
     assert len(minibatch(storage.buffer)) == parts
 
 
-def test_replayed_samples_are_those_absorbed(few):
-    """Classes are exact, images slightly blurred; what waits in the memory's buffer is exact as well."""
+def test_replayed_samples_equal_absorbed_ones(few):
+    """Classes are exact and images approximate; those in the memory's buffer are exact too."""
     storage = LogCLBuffer(unit=128, settings=FAIR)
     for experience in few.with_task_labels(2).train_stream:
         storage.update_from_dataset(experience.dataset)
@@ -82,7 +82,7 @@ def test_replayed_samples_are_those_absorbed(few):
     assert (x[128:] - raw[128:]).abs().max() <= 0.5 / 255 + 1e-6
 
 
-def test_as_many_samples_are_offered_as_asked_for(few):
+def test_max_size_limits_the_buffer(few):
     storage = LogCLBuffer(max_size=50, settings=QUICK)
     learner = strategy([ReplayPlugin(mem_size=50, storage_policy=storage)], train_epochs=1)
     for experience in few.with_task_labels().train_stream:
@@ -96,7 +96,7 @@ def test_as_many_samples_are_offered_as_asked_for(few):
     assert len(storage.buffer) == 240
 
 
-def test_heads_of_several_tasks_get_the_samples_of_their_task(split, tmp_path):
+def test_each_head_gets_the_samples_of_its_task(split, tmp_path):
     benchmark = split.task_incremental()
     plugin = LogCLPlugin(tmp_path / "tasks.logcl", settings=FAIR, task_balanced_dataloader=True)
     model = as_multitask(SimpleMLP(num_classes=2, input_size=64, hidden_size=64, drop_rate=0), "classifier")
@@ -105,10 +105,10 @@ def test_heads_of_several_tasks_get_the_samples_of_their_task(split, tmp_path):
         learner.train(experience)
     model.eval()
     tests = [minibatch(experience.dataset) for experience in benchmark.test_stream]
-    shares = [float((model(x, t).argmax(dim=1) == y).float().mean()) for x, y, t in tests]
-    assert min(shares) > 0.75
-    assert sum(shares) / 5 > 0.88
-    # The labels of the file say both task and class, for whoever opens it next.
+    accuracies = [float((model(x, t).argmax(dim=1) == y).float().mean()) for x, y, t in tests]
+    assert min(accuracies) > 0.75
+    assert sum(accuracies) / 5 > 0.88
+    # Labels in the file contain both task and class.
     memory = Memory.open(tmp_path / "tasks.logcl")
     assert set(memory.classes) == {1_000_000 * task + target for task in range(5) for target in (0, 1)}
     again = LogCLBuffer(tmp_path / "tasks.logcl", like=benchmark.train_stream[0].dataset)
@@ -124,7 +124,7 @@ def test_balancing_tasks_needs_task_labels(few):
         learner.train(few.without_task_labels(2).train_stream)
 
 
-def test_minibatches_have_as_many_samples_of_each_kind_as_asked_for(few):
+def test_minibatch_sizes(few):
     seen = Minibatches()
     learner = strategy([LogCLPlugin(settings=QUICK, batch_size=8, batch_size_mem=24), seen], train_epochs=1)
     first, second = few.with_task_labels(2).train_stream
@@ -141,14 +141,14 @@ def test_workers_load_the_same_samples(few):
     assert seen.classes == [set(range(5)), set(range(10))]
 
 
-def test_other_plugins_work_beside_it(few):
+def test_other_plugins_can_be_added(few):
     plugin = LogCLPlugin(settings=QUICK)
     learner = strategy([EWCPlugin(ewc_lambda=1.0), plugin], train_epochs=1)
     learner.train(few.with_task_labels(2).train_stream)
     assert plugin.memory.n == 240
 
 
-def test_an_online_stream_is_absorbed_bit_by_bit(few):
+def test_online_stream(few):
     plugin, seen = LogCLPlugin(settings=QUICK, unit=64), Minibatches()
     learner = strategy([plugin, seen], train_epochs=1, train_mb_size=10)
     for experience in split_online_stream(few.with_task_labels(2).train_stream, experience_size=10, seed=0):
@@ -159,7 +159,7 @@ def test_an_online_stream_is_absorbed_bit_by_bit(few):
     assert seen.classes[-1] & set(range(5))
 
 
-def test_a_memory_is_replayed_by_whoever_opens_it_next(few, tmp_path):
+def test_a_new_plugin_replays_an_existing_memory(few, tmp_path):
     benchmark = few.with_task_labels(2)
     strategy([LogCLPlugin(tmp_path / "a.logcl", settings=QUICK)], train_epochs=1).train(
         benchmark.train_stream[0]

@@ -1,4 +1,4 @@
-"""Runs that end in the middle and are begun again: nothing is lost, and nothing is absorbed twice."""
+"""Runs that are interrupted and repeated lose no sample and absorb none twice."""
 
 import copy
 import multiprocessing
@@ -20,7 +20,7 @@ from tests.avalanche.digits import QUICK, strategy
 
 
 class Replayed(SupervisedPlugin):
-    """Notes how many samples were offered for replay beside each experience."""
+    """Records the number of samples available for replay at each experience."""
 
     def __init__(self, storage):
         super().__init__()
@@ -39,19 +39,19 @@ def run(benchmark, path, experiences=slice(None)):
     return learner, counts.counts
 
 
-def test_a_run_that_is_begun_again_absorbs_nothing_twice(few, tmp_path):
+def test_repeated_run_absorbs_nothing_twice(few, tmp_path):
     benchmark = few.with_task_labels(5)
     _, before = run(benchmark, tmp_path / "a.logcl")
     memory = Memory.open(tmp_path / "a.logcl")
     digest = memory.digest
     _, after = run(benchmark, tmp_path / "a.logcl")
     assert memory.digest == digest
-    assert before == after  # beside each experience, only what came before it is replayed, as the first time
+    assert before == after  # as in the first run, only samples from before each experience are replayed
     assert before[0] == 0
     assert before[-1] == 240 - len(benchmark.train_stream[4].dataset)
 
 
-def test_a_later_run_goes_on_with_what_earlier_ones_left(few, tmp_path):
+def test_later_run_continues_with_the_memory(few, tmp_path):
     benchmark = few.with_task_labels(5)
     run(benchmark, tmp_path / "a.logcl", slice(2))
     _, counts = run(benchmark, tmp_path / "a.logcl", slice(2, 5))
@@ -59,7 +59,7 @@ def test_a_later_run_goes_on_with_what_earlier_ones_left(few, tmp_path):
     assert Memory.open(tmp_path / "a.logcl").n == 240
 
 
-def test_an_experience_that_comes_back_is_learned_beside_everything(few, tmp_path):
+def test_repeated_experience_is_learned_with_everything(few, tmp_path):
     benchmark = few.with_task_labels(5)
     learner, counts = run(benchmark, tmp_path / "a.logcl")
     learner.train(benchmark.train_stream[0])
@@ -67,10 +67,10 @@ def test_an_experience_that_comes_back_is_learned_beside_everything(few, tmp_pat
     assert Memory.open(tmp_path / "a.logcl").n == 240
 
 
-def test_a_checkpoint_older_than_the_memory_is_gone_on_with(few, tmp_path):
+def test_resuming_from_a_checkpoint_older_than_the_memory(few, tmp_path):
     benchmark = few.with_task_labels(5)
     learner, _ = run(benchmark, tmp_path / "a.logcl", slice(2))
-    # Avalanche's pickler cannot save any optimiser of torch 2.13.
+    # Avalanche's pickler cannot save optimizers of torch 2.13.
     save_checkpoint(learner, tmp_path / "checkpoint.pkl", exclude=["optimizer"])
     for experience in benchmark.train_stream[2:]:
         learner.train(experience)
@@ -90,7 +90,7 @@ def test_a_checkpoint_older_than_the_memory_is_gone_on_with(few, tmp_path):
     assert Memory.open(tmp_path / "a.logcl").digest == digest
 
 
-def test_a_checkpoint_holds_the_path_not_the_samples(few, tmp_path):
+def test_checkpoint_contains_the_path_not_the_samples(few, tmp_path):
     storage = LogCLBuffer(tmp_path / "a.logcl", settings=QUICK)
     learner = strategy([ReplayPlugin(None, storage_policy=storage)], train_epochs=1)
     learner.train(few.with_task_labels(2).train_stream)
@@ -102,18 +102,18 @@ def test_a_checkpoint_holds_the_path_not_the_samples(few, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.logcl", "a.logcl.experiences"]  # no lock
 
 
-def test_a_temporary_memory_is_not_saved_and_goes_with_its_buffer(few):
+def test_temporary_memory_is_deleted_with_its_buffer(few):
     storage = LogCLBuffer(settings=QUICK)
     storage.update_from_dataset(few.with_task_labels(2).train_stream[0].dataset)
     with pytest.raises(BadInput, match="give the memory a path"):
         pickle.dumps(storage)
-    folder = storage.path.parent
+    folder = storage.memory.path.parent
     assert folder.exists()
     del storage
     assert not folder.exists()
 
 
-def test_what_replayed_samples_look_like_must_be_known(few, tmp_path):
+def test_format_of_replayed_samples_must_be_known(few, tmp_path):
     benchmark = few.with_task_labels(2)
     run(benchmark, tmp_path / "a.logcl", slice(1))
     with pytest.raises(BadInput, match="give like="):
@@ -170,7 +170,7 @@ def test_what_was_taken_but_not_noted_is_known_when_it_comes_again(few, tmp_path
 
 
 def run_and_die(split, path):
-    """Killed as soon as the second experience is being absorbed."""
+    """A run that is killed while it absorbs the second experience."""
 
     def kill():
         ledger = path.with_name(f"{path.name}.experiences")
@@ -183,7 +183,7 @@ def run_and_die(split, path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs fork and SIGKILL")
-def test_killed_while_it_absorbs_a_run_can_be_begun_again(few, tmp_path):
+def test_run_killed_while_absorbing_can_be_repeated(few, tmp_path):
     path, whole = tmp_path / "killed.logcl", tmp_path / "whole.logcl"
     child = multiprocessing.get_context("fork").Process(target=run_and_die, args=(few, path))
     child.start()

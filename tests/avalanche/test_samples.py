@@ -1,4 +1,4 @@
-"""A memory takes images as they are before transforms, and gives them back as the data set would."""
+"""A memory absorbs images before transforms and replays them in the format of the data set."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from tests.avalanche.digits import QUICK, Digits, Split, minibatch, strategy
 
 NORMALISED = transforms.Normalize((0.1307,), (0.3081,))
 RAW = {"unit": 1000}
-"""Everything waits in the memory's buffer, exact to a 255th."""
+"""All samples stay in the memory's buffer, exact to 1/255."""
 
 
 def dataset(images, targets, **options) -> ClassificationDataset:
@@ -49,7 +49,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_images_come_back_as_what_they_were(pixels, form):
+def test_images_keep_their_type(pixels, form):
     images = [FORMS[form](pixel) for pixel in pixels]
     storage = LogCLBuffer(**RAW)
     storage.update_from_dataset(dataset(images, list(range(40))))
@@ -63,7 +63,7 @@ def test_images_come_back_as_what_they_were(pixels, form):
         assert np.allclose(np.asarray(after), np.asarray(before), atol=1e-6)
 
 
-def test_classes_come_back_as_the_tensors_they_were(pixels):
+def test_classes_keep_their_type(pixels):
     data = torch.utils.data.TensorDataset(torch.from_numpy(pixels)[:, None] / 255, torch.arange(40))
     storage = LogCLBuffer(**RAW)
     storage.update_from_dataset(make_avalanche_dataset(data))
@@ -71,8 +71,8 @@ def test_classes_come_back_as_the_tensors_they_were(pixels):
 
 
 @pytest.mark.parametrize("form", ["grey PIL images", "float tensors"])
-def test_replayed_images_go_through_the_transforms_of_the_benchmark(pixels, form):
-    """As SplitMNIST and SplitCIFAR have them: what is random or normalised is not what is absorbed."""
+def test_benchmark_transforms_apply_to_replayed_images(pixels, form):
+    """As in SplitMNIST and SplitCIFAR: images are absorbed before flips and normalisation."""
     images = [FORMS[form](pixel) for pixel in pixels]
     first = [transforms.ToTensor()] if form == "grey PIL images" else []
     train = transforms.Compose([transforms.RandomHorizontalFlip(p=1.0), *first, NORMALISED])
@@ -94,8 +94,8 @@ def test_replayed_images_go_through_the_transforms_of_the_benchmark(pixels, form
     assert torch.allclose(x.flip(3), expected, atol=1e-5)
 
 
-def test_frozen_transforms_are_part_of_what_is_absorbed(pixels):
-    """As PermutedMNIST has them, another one for each experience."""
+def test_frozen_transforms_are_applied_before_absorbing(pixels):
+    """As in PermutedMNIST, with a different one per experience."""
     images, targets = [FORMS["float tensors"](pixel) for pixel in pixels], [0] * 20 + [1] * 20
     turned = dataset(
         images, targets, frozen_transform_groups=DefaultTransformGroups((lambda image: image.flip(1), None))
@@ -117,7 +117,7 @@ def test_frozen_transforms_are_part_of_what_is_absorbed(pixels):
     assert torch.equal(y, torch.cat([part[1] for part in expected]))
 
 
-def test_a_data_set_may_normalise_its_images_itself(pixels):
+def test_data_set_with_normalised_images(pixels):
     images = [NORMALISED(torch.from_numpy(pixel)[None] / 255) for pixel in pixels]
     storage = LogCLBuffer(normalised=((0.1307,), (0.3081,)), **RAW)
     storage.update_from_dataset(dataset(images, [0] * 40))
@@ -125,7 +125,13 @@ def test_a_data_set_may_normalise_its_images_itself(pixels):
     assert torch.allclose(minibatch(storage.buffer)[0], torch.stack(images), atol=1e-5)
 
 
-def test_images_of_any_size_are_brought_to_one(pixels):
+def test_a_normalisation_of_other_channels_is_refused(pixels):
+    images = [torch.from_numpy(pixel)[None] / 255 for pixel in pixels]
+    with pytest.raises(BadInput, match="normalised has 3 channels, but images have 1"):
+        LogCLBuffer(normalised=((0.5,) * 3, (0.5,) * 3), **RAW).update_from_dataset(dataset(images, [0] * 40))
+
+
+def test_pil_images_are_resized(pixels):
     images = [Image.fromarray(pixel).resize((8 + row, 9)) for row, pixel in enumerate(pixels)]
     images[3] = images[3].convert("RGB")
     storage = LogCLBuffer(image_shape=(3, 16, 12), **RAW)
@@ -154,19 +160,19 @@ def frozen_over_others(images, targets):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda x, y: dataset([NORMALISED(image) for image in x], y), "say normalised="),
+        (lambda x, y: dataset([NORMALISED(image) for image in x], y), "give normalised="),
         (lambda x, y: dataset([image > 0.5 for image in x], y), "type bool"),
-        (lambda x, y: dataset([image.flatten() for image in x], y), r"not Tensor of shape \(64,\)"),
-        (lambda x, y: dataset([*x[:39], x[39][:, :4]], y), "image 39 has shape .* give image_shape="),
+        (lambda x, y: dataset([image.flatten() for image in x], y), r"samples are Tensor of shape \(64,\)"),
+        (lambda x, y: dataset([*x[:39], x[39][:, :4]], y), "image 39 has shape .* and image_shape="),
         (lambda x, y: dataset([Image.new("L", (8, 8))] * 39 + [Image.new("RGB", (8, 8))], y), "only some"),
         (lambda x, y: dataset([Image.new("I;16", (8, 8))] * 40, y), "mode I;16"),
-        (lambda x, y: dataset(x, [-1] * 40), "class -1 of task 0 cannot be kept"),
+        (lambda x, y: dataset(x, [-1] * 40), "class -1 of task 0 cannot be stored"),
         (with_logits, "minibatches have logits"),
         (differently_transformed, "different transforms"),
         (frozen_over_others, "frozen transforms after"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_in_a_sentence(pixels, tmp_path, make, message):
+def test_unsupported_samples_are_refused(pixels, tmp_path, make, message):
     data = make([FORMS["float tensors"](pixel) for pixel in pixels], [0, 1] * 20)
     with pytest.raises(BadInput, match=message) as refused:
         LogCLBuffer(tmp_path / "a.logcl", **RAW).update_from_dataset(data)
@@ -174,7 +180,7 @@ def test_what_cannot_be_kept_is_refused_in_a_sentence(pixels, tmp_path, make, me
     assert not (tmp_path / "a.logcl").exists()
 
 
-def test_a_memory_of_other_images_is_left_as_it_is(few, tmp_path):
+def test_memory_of_another_image_shape_is_unchanged(few, tmp_path):
     memory = Memory.open(tmp_path / "a.logcl", (3, 8, 8))
     plugin = LogCLPlugin(memory, settings=QUICK)
     with pytest.raises(BadInput, match="this memory takes"):
@@ -182,7 +188,7 @@ def test_a_memory_of_other_images_is_left_as_it_is(few, tmp_path):
     assert memory.n == 0
 
 
-def test_a_memory_with_names_as_labels_is_not_replayed(few, tmp_path):
+def test_memory_with_string_labels_is_refused(few, tmp_path):
     memory = Memory.open(tmp_path / "a.logcl", (1, 8, 8))
     memory.absorb(few.train.images[:4], ["cat", "dog", "cat", "dog"])
     with pytest.raises(BadInput, match="strings as labels"):
@@ -194,14 +200,14 @@ def test_the_buffer_cannot_be_replaced(few):
         LogCLBuffer().buffer = few.with_task_labels(2).train_stream[0].dataset
 
 
-def test_an_experience_without_samples_changes_nothing(few):
+def test_empty_experience_changes_nothing(few):
     storage = LogCLBuffer()
     storage.update_from_dataset(few.without_task_labels(2).train_stream[0].dataset.subset([]))
     assert storage.memory is None
     assert len(storage.buffer) == 0
 
 
-def test_without_avalanche_a_sentence_says_what_to_install():
+def test_import_error_without_avalanche():
     code = "import sys; sys.modules['avalanche'] = None; import logcl.integrations.avalanche.plugin"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.stderr.splitlines()[-1] == (

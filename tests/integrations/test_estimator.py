@@ -1,4 +1,4 @@
-"""LogCLClassifier: scikit-learn's own checks, then what a memory adds to them."""
+"""LogCLClassifier: scikit-learn's own checks, then everything they do not cover."""
 
 import copy
 import gc
@@ -30,15 +30,15 @@ from sklearn.utils.estimator_checks import (
 
 from logcl import Classifier, LogCLClassifier, Memory
 from logcl.core.errors import BadInput, BadSettings, CannotWrite, Damaged, NotAMemory
-from logcl.integrations.sklearn.attached import NOTE
-from logcl.integrations.sklearn.tabular import Scale
+from logcl.integrations.sklearn.estimator_memory import NOTE
+from logcl.integrations.sklearn.tabular import ColumnScale
 
-IN_ANOTHER_PROCESS = {"check_array_api_input": "scipy reads SCIPY_ARRAY_API when it is imported"}
-"""Checks that skip themselves here, and why."""
+SKIPPED = {"check_array_api_input"}
+"""scipy reads SCIPY_ARRAY_API when it is imported, so this check runs in another process."""
 
 
 BRIEF = {"classifier.min_steps": 40, "classifier.epochs": 4}
-"""Settings of a classifier that is trained in a blink, and is still right about most of iris."""
+"""Settings of a classifier that trains quickly and still gets most of iris right."""
 
 
 def brief(path: Path | str | None = None, **more: object) -> LogCLClassifier:
@@ -56,12 +56,12 @@ def flat(digits):
     return x.reshape(len(x), -1), y
 
 
-needs_another_process = pytest.mark.xdist_group("another process")  # once, not once for each worker
+needs_another_process = pytest.mark.xdist_group("another process")  # once, not once per worker
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What was left for another process, and what that made of it."""
+    """What another process was given, and its results."""
 
     clf: LogCLClassifier
     answer: np.ndarray
@@ -71,7 +71,7 @@ class Elsewhere:
 
 @pytest.fixture(scope="module")
 def elsewhere(iris, tmp_path_factory) -> Elsewhere:
-    """One process for everything that needs another one: it takes its time to start."""
+    """One process for all tests that need another one, because it is slow to start."""
     code = """
         import json, joblib, numpy as np
         from sklearn.utils.estimator_checks import check_array_api_input as check
@@ -106,27 +106,27 @@ def elsewhere(iris, tmp_path_factory) -> Elsewhere:
 
 
 @parametrize_with_checks([LogCLClassifier()])
-def test_it_keeps_scikit_learns_conventions(estimator, check):
+def test_scikit_learns_checks(estimator, check):
     try:
         check(estimator)
     except SkipTest:
-        assert check.func.__name__ in IN_ANOTHER_PROCESS
+        assert check.func.__name__ in SKIPPED
 
 
 @needs_another_process
-def test_the_check_that_needs_another_process(elsewhere):
+def test_check_in_another_process(elsewhere):
     assert elsewhere.found["check"] == "passed"
 
 
-def test_names_of_columns_must_stay_the_same():
-    pytest.importorskip("pandas", reason="pandas is no dependency of LogCL")
+def test_column_names_must_not_change():
+    pytest.importorskip("pandas", reason="pandas is not a dependency of LogCL")
     check_dataframe_column_names_consistency("LogCLClassifier", LogCLClassifier())
 
 
 # Tables
 
 
-def test_a_table_is_learnt_as_well_as_by_other_networks(iris):
+def test_accuracy_on_a_table(iris):
     train, test, labels, truth = iris
     clf = LogCLClassifier(random_state=0).fit(train, labels)
     assert clf.score(test, truth) > 0.9
@@ -135,14 +135,14 @@ def test_a_table_is_learnt_as_well_as_by_other_networks(iris):
 
 
 @pytest.mark.parametrize("factor", [1e-200, 1e-6, 1.0, 1e9, 1e200])
-def test_columns_may_have_any_unit_and_offset(iris, factor):
+def test_columns_may_have_any_scale_and_offset(iris, factor):
     train, test, labels, truth = iris
     clf = LogCLClassifier(random_state=0).fit(factor * (train + 3), labels)
     assert clf.score(factor * (test + 3), truth) > 0.9
 
 
-def test_classes_far_from_the_first_task_are_still_told_apart():
-    """Iris class by class: the later ones lie up to thirty spreads away from the first."""
+def test_classes_far_from_the_first_task_can_be_distinguished():
+    """Iris class by class: the later ones are up to thirty spreads away from the first."""
     X, y = load_iris(return_X_y=True)
     clf = LogCLClassifier(random_state=0)
     for label in range(3):
@@ -150,7 +150,7 @@ def test_classes_far_from_the_first_task_are_still_told_apart():
     assert clf.score(X, y) > 0.93
 
 
-def test_values_out_of_reach_are_clipped_with_a_warning(iris):
+def test_extreme_values_are_clipped_with_a_warning(iris):
     train, _, labels, _ = iris
     clf = brief().partial_fit(train, labels)
     with pytest.warns(UserWarning, match="1 of 4 values are more than 100 spreads away"):
@@ -158,15 +158,15 @@ def test_values_out_of_reach_are_clipped_with_a_warning(iris):
     assert clf.predict([[1e300, -1e300, 0, 0]]).shape == (1,)
 
 
-def test_a_scale_bears_constant_sparse_and_huge_columns():
+def test_scale_of_constant_sparse_and_huge_columns():
     columns = [np.zeros(9), np.full(9, -7.0), [0] * 8 + [5], 1e300 * np.linspace(-1, 1, 9)]
     table = np.array(columns, dtype=float).T
-    scale = Scale.learnt(table)
+    scale = ColumnScale.fit(table)
     assert scale.centre[:3] == (0, -7, 0)
     assert scale.spread[:3] == pytest.approx((1, 7, 5 * 1.4826))
     images = scale.images(table, (1, 1, 6))
     assert np.isfinite(images).all()
-    assert (images[:, 0, 0, 4:] == 0.5).all()  # pixels that stand for nothing
+    assert (images[:, 0, 0, 4:] == 0.5).all()  # unused pixels
     assert len(np.unique(images[:, 0, 0, 3])) == 9
 
 
@@ -192,7 +192,7 @@ def test_any_number_of_columns(features):
         np.array(["x", "longer"], dtype=object),
     ],
 )
-def test_labels_come_back_as_they_were_given(tmp_path, iris, names):
+def test_labels_keep_their_type(tmp_path, iris, names):
     train, _, labels, _ = iris
     y = np.asarray(names)[(labels == 0).astype(int)]
     clf = brief(tmp_path / "m.logcl").fit(train, y)
@@ -203,7 +203,7 @@ def test_labels_come_back_as_they_were_given(tmp_path, iris, names):
     assert (again == y).mean() > 0.98
 
 
-def test_classes_named_before_they_come_have_probability_zero(iris):
+def test_announced_classes_have_probability_zero(iris):
     train, test, labels, _ = iris
     two = labels < 2
     clf = brief().partial_fit(train[two], labels[two], classes=[2, 1, 0, 9])
@@ -224,17 +224,17 @@ def test_classes_named_before_they_come_have_probability_zero(iris):
         ([np.nan, 1], "contains NaN"),
     ],
 )
-def test_what_is_no_label(y, sentence):
+def test_invalid_labels(y, sentence):
     with pytest.raises(ValueError, match=sentence):
         LogCLClassifier().fit([[1.0], [2.0]], y)
 
 
-def test_one_memory_has_one_kind_of_labels(iris):
+def test_one_type_of_labels_per_memory(iris):
     train, _, labels, _ = iris
     clf = brief().fit(train, labels)
-    with pytest.raises(BadInput, match="has int labels, and these are float; keep to one kind"):
+    with pytest.raises(BadInput, match="has int labels, and the labels in y are float; use one type"):
         clf.partial_fit(train, labels.astype(float))
-    with pytest.raises(BadInput, match="classes are str, and the labels in y are int; keep to one kind"):
+    with pytest.raises(BadInput, match="classes are str, and the labels in y are int; use one type"):
         clf.partial_fit(train, labels, classes=["a"])
     assert clf.memory_.n == len(train)
 
@@ -242,7 +242,7 @@ def test_one_memory_has_one_kind_of_labels(iris):
 # Images
 
 
-def test_images_may_be_flat_or_not(digits, flat, quick):
+def test_images_may_be_flattened_or_not(digits, flat, quick):
     x, y = digits
     rows, _ = flat
     forms = [rows, rows / 255, x, x[:, 0], x / 255]
@@ -255,7 +255,7 @@ def test_images_may_be_flat_or_not(digits, flat, quick):
     assert all(np.array_equal(answer, answers[0]) for answer in answers)
 
 
-def test_the_shape_of_images_can_be_seen(digits, quick):
+def test_image_shape_is_inferred(digits, quick):
     clf = LogCLClassifier(settings=quick).fit(digits[0][:20], digits[1][:20])
     assert clf.memory_.settings.image_shape == (1, 8, 8)
     with pytest.raises(BadInput, match=r"X has shape \(20, 8, 8, 1\); give rows"):
@@ -265,13 +265,9 @@ def test_the_shape_of_images_can_be_seen(digits, quick):
 @pytest.mark.parametrize(
     ("shape", "form", "error", "sentence"),
     [
-        ((1, 8, 8), (5, 60), BadInput, "X has 60 features, and image_shape = \\(1, 8, 8\\) has 64 values"),
-        (
-            (1, 8, 8),
-            (5, 1, 4, 16),
-            BadInput,
-            "the images of this estimator are \\(1, 8, 8\\), channels first",
-        ),
+        ((1, 8, 8), (5, 60), BadInput, "X has 60 features, but image_shape = \\(1, 8, 8\\) has 64 values"),
+        ((1, 8, 8), (5, 1, 4, 16), BadInput, "the images of this estimator are \\(1, 8, 8\\)"),
+        ([1, 8, 8], (5, 1, 4, 16), BadInput, "the images of this estimator are \\(1, 8, 8\\)"),
         ((8, 8), (5, 64), BadSettings, "image_shape is \\(8, 8\\); give \\(channels, height, width\\)"),
         ((0, 8, 8), (5, 64), BadSettings, "image_shape = \\(0, 8, 8\\) is not"),
     ],
@@ -281,7 +277,7 @@ def test_images_of_another_shape_are_refused(shape, form, error, sentence):
         LogCLClassifier(image_shape=shape).fit(np.zeros(form, np.uint8), range(5))
 
 
-def test_images_out_of_range_are_refused_before_there_is_a_file(tmp_path, flat):
+def test_images_out_of_range_create_no_file(tmp_path, flat):
     clf = LogCLClassifier(tmp_path / "m.logcl", image_shape=(1, 8, 8))
     with pytest.raises(BadInput, match="float images must lie in"):
         clf.partial_fit(flat[0][:5] * 16.0, flat[1][:5])
@@ -297,8 +293,8 @@ def test_tables_and_images_do_not_mix(iris, digits):
 # Paths
 
 
-def test_the_design_in_three_lines(tmp_path, digits, flat, quick):
-    """A memory that was made without the estimator, of images with names."""
+def test_memory_created_without_an_estimator(tmp_path, digits, flat, quick):
+    """Of images with strings as labels."""
     path = tmp_path / "pets.logcl"
     names = np.array([f"pet {label}" for label in digits[1]])
     Memory.open(path, (1, 8, 8), settings=quick).absorb(digits[0][:50], names[:50])
@@ -311,19 +307,19 @@ def test_the_design_in_three_lines(tmp_path, digits, flat, quick):
 
 
 @needs_another_process
-def test_another_process_goes_on_with_a_table(elsewhere, iris):
+def test_another_process_continues_a_table(elsewhere, iris):
     assert elsewhere.found["by path"] == [elsewhere.answer.tolist(), [False, True], 4]
     clf, (_, test, labels, truth) = elsewhere.clf, iris
-    assert clf.memory_.n == (labels < 2).sum() + 5  # what it absorbed is here as well
+    assert clf.memory_.n == (labels < 2).sum() + 5  # including what the other process absorbed
     assert not clf.predict(test * 1000)[truth == 0].any()
 
 
-def test_fit_never_forgets_a_file(tmp_path, iris):
+def test_fit_never_overwrites_a_file(tmp_path, iris):
     train, _, labels, _ = iris
     clf = brief(tmp_path / "m.logcl").fit(train, labels)
     before = clf.memory_.digest
     with pytest.raises(
-        CannotWrite, match="holds 112 samples, which fit would have to forget; use partial_fit"
+        CannotWrite, match="holds 112 samples, which fit would have to discard; call partial_fit"
     ):
         clf.fit(train, labels)
     with pytest.raises(CannotWrite, match="path=None for cross-validation"):
@@ -332,7 +328,7 @@ def test_fit_never_forgets_a_file(tmp_path, iris):
     assert clf.predict(train).shape == (112,)
 
 
-def test_fit_takes_an_empty_memory(tmp_path, digits, flat, quick):
+def test_fit_accepts_an_empty_memory(tmp_path, digits, flat, quick):
     Memory.open(tmp_path / "m.logcl", (1, 8, 8), settings=quick)
     clf = LogCLClassifier(tmp_path / "m.logcl")
     with pytest.raises(NotFittedError):
@@ -340,7 +336,7 @@ def test_fit_takes_an_empty_memory(tmp_path, digits, flat, quick):
     assert clf.fit(flat[0][:30], flat[1][:30]).memory_.n == 30
 
 
-def test_a_memory_that_exists_must_agree(tmp_path, iris):
+def test_settings_must_agree_with_an_existing_memory(tmp_path, iris):
     path = tmp_path / "m.logcl"
     brief(path).partial_fit(iris[0], iris[2])
     with pytest.raises(BadSettings, match="has other settings than seed = 1"):
@@ -351,7 +347,7 @@ def test_a_memory_that_exists_must_agree(tmp_path, iris):
         LogCLClassifier(path, preset="paper").predict(iris[0])
 
 
-def test_what_is_no_memory(tmp_path, iris):
+def test_path_without_a_memory(tmp_path, iris):
     (tmp_path / "text").write_text("hello" * 500)
     clf = LogCLClassifier(tmp_path / "text")
     for call in (clf.predict, lambda X: clf.fit(X, iris[2])):
@@ -364,7 +360,7 @@ def test_what_is_no_memory(tmp_path, iris):
 @pytest.mark.parametrize(
     "note", ["{", '{"labels":"complex"}', '{"labels":"int","scale":{"centre":[1],"spread":[]}}']
 )
-def test_a_strangers_note_is_refused(tmp_path, iris, note):
+def test_invalid_note_is_refused(tmp_path, iris, note):
     from logcl.memory.presets import preset
 
     Memory.create(tmp_path / "m.logcl", preset("fast", (1, 1, 4)), {NOTE: note})
@@ -372,7 +368,7 @@ def test_a_strangers_note_is_refused(tmp_path, iris, note):
         LogCLClassifier(tmp_path / "m.logcl").partial_fit(iris[0], iris[2])
 
 
-def test_the_global_model_is_trained_once_and_when_it_is_needed(tmp_path, iris, monkeypatch):
+def test_global_model_is_trained_once_and_only_when_needed(tmp_path, iris, monkeypatch):
     trained = []
     train = Classifier.train
     monkeypatch.setattr(Classifier, "train", lambda *given: trained.append(1) or train(*given))
@@ -385,8 +381,8 @@ def test_the_global_model_is_trained_once_and_when_it_is_needed(tmp_path, iris, 
     clf.predict_proba(X)
     assert trained == [1]
     assert np.array_equal(LogCLClassifier(tmp_path / "m.logcl").predict(X), clf.predict(X))
-    assert trained == [1]  # it was found in the file
-    Memory.open(tmp_path / "m.logcl").absorb(np.zeros((1, 1, 1, 4)), [17])  # by someone else
+    assert trained == [1]  # loaded from the file
+    Memory.open(tmp_path / "m.logcl").absorb(np.zeros((1, 1, 1, 4)), [17])  # by another program
     assert clf.predict_proba(X).shape == (len(X), 4)
     assert clf.classes_.tolist() == [0, 1, 2, 17]
     assert trained == [1, 1]
@@ -395,7 +391,7 @@ def test_the_global_model_is_trained_once_and_when_it_is_needed(tmp_path, iris, 
 # Temporary memories, pickles and copies
 
 
-def test_a_temporary_memory_goes_with_its_estimator(iris):
+def test_temporary_memory_is_deleted_with_its_estimator(iris):
     clf = brief().fit(iris[0], iris[2])
     first = clf.memory_.path.parent
     clf.fit(iris[0], iris[2])
@@ -409,13 +405,13 @@ def test_a_temporary_memory_goes_with_its_estimator(iris):
 
 
 @needs_another_process
-def test_nothing_is_left_when_a_process_ends(elsewhere):
+def test_temporary_memory_is_deleted_when_the_process_ends(elsewhere):
     assert Path(elsewhere.found["left open"]).parent.parent == elsewhere.folder / "tmp"
     assert list((elsewhere.folder / "tmp").iterdir()) == []
 
 
 @needs_another_process
-def test_a_pickle_without_a_path_carries_the_memory(elsewhere, iris):
+def test_pickle_without_a_path_contains_the_memory(elsewhere, iris):
     train, test, labels, _ = iris
     clf = brief().fit(train, labels)
     answer = clf.predict_proba(test * 1000)
@@ -428,7 +424,7 @@ def test_a_pickle_without_a_path_carries_the_memory(elsewhere, iris):
     assert np.allclose(elsewhere.found["pickled"], answer, atol=1e-6)
 
 
-def test_a_pickle_with_a_path_is_a_reference(tmp_path, iris, monkeypatch):
+def test_pickle_with_a_path_is_a_reference(tmp_path, iris, monkeypatch):
     train, test, labels, _ = iris
     monkeypatch.chdir(tmp_path)
     clf = brief("m.logcl").fit(train, labels)
@@ -442,11 +438,11 @@ def test_a_pickle_with_a_path_is_a_reference(tmp_path, iris, monkeypatch):
     assert again.get_params() == clf.get_params()
     (tmp_path / "m.logcl").unlink()
     for call in (again.predict, lambda X: again.partial_fit(X, [2] * len(X))):
-        with pytest.raises(NotAMemory, match="is gone, and this estimator only refers to it"):
+        with pytest.raises(NotAMemory, match="no longer exists, and this estimator only refers to it"):
             call(test)
 
 
-def test_a_copy_goes_its_own_way(iris):
+def test_copies_are_independent(iris):
     train, test, labels, _ = iris
     clf = brief().fit(train, labels)
     twin = copy.deepcopy(clf)
@@ -467,7 +463,7 @@ def _in_a_fork(clf, X, pipe):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_leaves_its_parents_memory_alone(iris):
+def test_forked_child_does_not_change_its_parents_memory(iris):
     clf = brief().partial_fit(iris[0], iris[2])
     here, there = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=_in_a_fork, args=(clf, iris[1], there))
@@ -479,7 +475,7 @@ def test_a_forked_child_leaves_its_parents_memory_alone(iris):
     assert clf.memory_.verify() == []
 
 
-# scikit-learn's other parts
+# Pipelines, searches, threads, randomness
 
 
 def test_pipelines_searches_and_cross_validation():
@@ -500,7 +496,7 @@ def test_pipelines_searches_and_cross_validation():
     assert (search.predict(X) == y).mean() > 0.9
 
 
-def test_threads_give_the_same_answers(iris):
+def test_threads_give_the_same_predictions(iris):
     train, test, labels, _ = iris
     wanted = brief().fit(train, labels).predict_proba(test)
     found: dict[int, np.ndarray] = {}
@@ -529,14 +525,14 @@ def test_random_state(iris):
     assert not np.array_equal(answer(None), answer(None))
 
 
-# What goes wrong leaves everything as it was
+# Errors change nothing
 
 
 class Stop(BaseException):
     pass
 
 
-def test_an_interrupted_task_leaves_memory_and_estimator_as_they_were(tmp_path, iris, monkeypatch):
+def test_interrupted_task_changes_nothing(tmp_path, iris, monkeypatch):
     train, test, labels, truth = iris
     clf = brief(tmp_path / "m.logcl", unit=16).fit(train, labels)
     before, digest, answer = dict(vars(clf)), clf.memory_.digest, clf.predict_proba(test)
@@ -556,7 +552,7 @@ def test_an_interrupted_task_leaves_memory_and_estimator_as_they_were(tmp_path, 
     assert clf.classes_.tolist() == [0, 1, 2, 10, 11, 12]
 
 
-def test_a_bad_fit_does_not_cost_what_was_learnt(iris):
+def test_failed_fit_changes_nothing(iris):
     train, test, labels, _ = iris
     clf = brief().fit(train, labels)
     answer = clf.predict_proba(test)
@@ -574,7 +570,7 @@ def test_unknown_presets_and_settings_are_refused(iris):
         LogCLClassifier().fit(iris[0], iris[2], sample_weight=iris[2])
 
 
-def test_the_published_method_takes_tables_too(iris, quick):
+def test_table_with_the_published_method(iris, quick):
     quick = {**quick, "generator.warm_up_epochs": 1, "generator.labeller_training.min_steps": 0}
     clf = LogCLClassifier(preset="paper-cpu", unit=64, settings=quick, random_state=0).fit(iris[0], iris[2])
     assert clf.memory_.settings.generator.network == "superposed"

@@ -1,16 +1,15 @@
-"""Callbacks are told what training finds on the way; logs are whole files at any moment."""
+"""Callbacks receive every moment of training; log files are complete at any time."""
 
 import csv
 import json
 
+import numpy as np
 import pytest
-import torch
 
 from logcl import Classifier, Memory
 from logcl.core.errors import BadSettings, CannotWrite
 from logcl.core.progress import Moment
-from logcl.integrations.logs import CSVLog, JSONLinesLog, log_to
-from logcl.integrations.tensorboard import TensorBoardLog
+from logcl.integrations.logs import CSVLog, JSONLinesLog, TensorBoardLog, log_to
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def learn(memory, digits, *callbacks):
     return Classifier.train(memory, callbacks=callbacks)
 
 
-def test_every_piece_of_training_and_the_memory_are_told(memory, digits):
+def test_callbacks_receive_levels_memory_and_classifier(memory, digits):
     moments: list[Moment] = []
     learn(memory, digits, moments.append)
     assert {moment.what for moment in moments} == {
@@ -31,15 +30,15 @@ def test_every_piece_of_training_and_the_memory_are_told(memory, digits):
     }  # fmt: skip
     for moment in moments:
         assert 0 < moment.step <= moment.steps
-    (memorised,) = [moment for moment in moments if moment.what == "memory"]
-    assert memorised.values["absorbed"] == memorised.step == 96
-    assert memorised.values["levels"] == 2
-    assert memorised.values["bytes"] == memory.nbytes()
+    (absorbed,) = [moment for moment in moments if moment.what == "memory"]
+    assert absorbed.values["absorbed"] == absorbed.step == 96
+    assert absorbed.values["levels"] == 2
+    assert absorbed.values["bytes"] == memory.nbytes()
     losses = [moment.values["loss"] for moment in moments if moment.what == "global model"]
     assert losses[-1] < losses[0]
 
 
-def test_plain_logs_hold_the_same_and_go_on_behind_what_they_have(memory, digits, tmp_path):
+def test_plain_logs_hold_the_same_values_and_are_appended_to(memory, digits, tmp_path):
     seen: list[Moment] = []
     table, lines = tmp_path / "log.csv", tmp_path / "log.jsonl"
     learn(memory, digits, seen.append, CSVLog(table), JSONLinesLog(lines))
@@ -57,7 +56,7 @@ def test_plain_logs_hold_the_same_and_go_on_behind_what_they_have(memory, digits
     assert sum(line.startswith("time,") for line in again) == 1
 
 
-def test_tensorboard_shows_a_curve_for_each_value(memory, digits, tmp_path):
+def test_tensorboard_has_one_curve_per_value(memory, digits, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     folder = tmp_path / "events"
@@ -68,38 +67,30 @@ def test_tensorboard_shows_a_curve_for_each_value(memory, digits, tmp_path):
     found.Reload()
     assert {"global model/loss", "memory/bytes", "level 0 (32 samples)/loss"} <= set(found.Tags()["scalars"])
     steps = [event.step for event in found.Scalars("global model/loss")]
-    assert steps == sorted(set(steps)), "the second training goes on where the first ended"
+    assert steps == sorted(set(steps)), "the second training continues the curve of the first"
 
 
-def test_the_place_decides_which_log_it_is(tmp_path):
+def test_the_path_decides_the_format(tmp_path):
     assert isinstance(log_to(f"{tmp_path}/a.csv"), CSVLog)
     assert isinstance(log_to(f"{tmp_path}/a.jsonl"), JSONLinesLog)
     assert isinstance(log_to(f"{tmp_path}/runs"), TensorBoardLog)
-    with pytest.raises(BadSettings, match=r"a\.txt is no log"):
+    with pytest.raises(BadSettings, match=r"a\.txt has no known log format"):
         log_to(f"{tmp_path}/a.txt")
     with pytest.raises(CannotWrite, match="cannot be written"):
         CSVLog(tmp_path / "absent" / "log.csv")(Moment("work", 1, 2, {"loss": 1.0}))
 
 
-def test_commands_log_too(logcl, tmp_path, digits):
-    import numpy as np
-
+def test_commands_write_logs_too(logcl, tmp_path, digits):
     np.savez(tmp_path / "task.npz", x=digits[0][:80], y=digits[1][:80])
     path = tmp_path / "pets.logcl"
-    brief = (
-        "--set",
-        "generator.epochs=1",
-        "--set",
-        "generator.min_steps=2",
-        "--set",
-        "classifier.min_steps=2",
-    )
+    settings = ("generator.epochs=1", "generator.min_steps=2", "classifier.min_steps=2")
+    brief = [word for setting in settings for word in ("--set", setting)]
     ran = logcl("absorb", path, tmp_path / "task.npz", "--unit", 32, *brief, "--log", tmp_path / "log.jsonl")
     assert ran.code == 0, ran.err
     assert logcl("train", path, "--log", tmp_path / "log.jsonl", "--log", tmp_path / "log.csv").code == 0
-    told = [json.loads(line)["what"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert told[-1] == "global model"
-    assert "memory" in told
+    logged = [json.loads(line)["what"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert logged[-1] == "global model"
+    assert "memory" in logged
     assert "global model" in (tmp_path / "log.csv").read_text()
 
 
@@ -112,4 +103,3 @@ def test_an_error_in_a_callback_leaves_the_memory_as_it_was(memory, digits):
         memory.absorb(digits[0][:96], digits[1][:96], callbacks=[fail])
     assert memory.digest == before
     assert memory.verify() == []
-    assert torch.get_num_threads() >= 1

@@ -1,19 +1,18 @@
-"""A memory and its global model behind scikit-learn's conventions.
+"""A memory and its global model as a scikit-learn classifier.
 
 clf = LogCLClassifier(path="pets.logcl")
 clf.partial_fit(X, y)
 clf.predict(X)
 
-X holds images, flat or not, or is a plain table. `docs/sklearn.md` is the guide.
+X holds images, flattened or not, or is a table of numbers. `docs/sklearn.md` is the guide.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,42 +23,41 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from logcl.core.errors import BadInput, BadSettings, CannotWrite, LogCLError
-from logcl.core.inputs import Label, to_uint8
+from logcl.core.errors import BadInput, CannotWrite, LogCLError
+from logcl.core.inputs import to_uint8
 from logcl.core.settings import ImageShape
-from logcl.integrations.sklearn.attached import NOTE, Held, Kind, Notes, one_at_a_time, temporary_path
-from logcl.integrations.sklearn.tabular import REACH, Scale, table_settings, table_shape
+from logcl.integrations.sklearn.estimator_memory import EstimatorMemory, InputFormat, LabelKind, kind_of
+from logcl.integrations.sklearn.tabular import MAX_SPREADS, ColumnScale, table_settings, table_shape
+from logcl.integrations.temporary import TemporaryMemory
 from logcl.memory.memory import Memory
 from logcl.memory.presets import preset
 from logcl.memory.settings import override
 
-_TYPES: dict[Kind, type] = {"int": np.int64, "str": np.str_, "bool": np.bool_, "float": np.float64}
-
 
 class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier that remembers every sample it was given, in one file.
+    """A classifier that keeps every sample it was ever given in one memory file.
 
-    X is (n, features): a table of any numbers, or flat images if `image_shape` says so; images may also come
-    as (n, C, H, W) or (n, H, W). Images are uint8 or floats in [0, 1]. y holds integers, strings, booleans or
-    whole floats.
+    X is (n, features): a table of numbers, or flattened images if `image_shape` is given; images may also be
+    (n, C, H, W) or (n, H, W). Images are uint8 or floats in [0, 1]. y holds integers, strings, booleans or
+    floats with integer values.
 
-    path: the memory file, created if absent. None: a temporary one that lives as long as the estimator.
-    A path that holds a memory is as good as fitted: it can predict, and `partial_fit` adds to it.
-    image_shape: (channels, height, width) of flat images; an existing memory knows it.
-    preset, unit, settings: as for `Memory.open`; they must agree with a memory that exists.
-    random_state: an integer is the memory's seed; otherwise the seed of a new memory is drawn.
+    path: the memory file, created if absent; None for a temporary one that lives as long as the estimator.
+    With the path of an existing memory the estimator is fitted: it predicts, and `partial_fit` adds to it.
+    image_shape: (channels, height, width) of flattened images; not needed for an existing memory.
+    preset, unit, settings: as for `Memory.open`; they must agree with an existing memory.
+    random_state: an integer is the memory's seed; otherwise a seed is drawn for each new memory.
 
-    When fitted it has classes_, n_features_in_, feature_names_in_ (if X has names) and memory_.
+    Once fitted it has classes_, n_features_in_, feature_names_in_ (if X has names) and memory_.
     """
 
-    _held: Held
+    _backing: EstimatorMemory
     classes_: NDArray[Any]
 
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        image_shape: Sequence[int] | None = None,
+        image_shape: ImageShape | None = None,
         preset: str | None = None,
         unit: int | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -73,137 +71,134 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> LogCLClassifier:
-        """Learn these samples and no others: an earlier temporary memory is dropped, a file is not.
+        """Learn from these samples only: a previous temporary memory is dropped.
 
-        A file that holds samples may be the only copy of the past and is refused; `partial_fit` adds to it.
+        A file that holds samples is refused, because it may be the only copy; `partial_fit` adds to it.
         """
         with self._all_or_nothing():
-            for name in ("_held", "classes_", "n_features_in_", "feature_names_in_"):
+            for name in ("_backing", "classes_", "n_features_in_", "feature_names_in_"):
                 self.__dict__.pop(name, None)
             self._attach()
-            if hasattr(self, "_held") and (n := self._held.memory.n):
+            if hasattr(self, "_backing") and (n := self._backing.memory.n):
                 raise CannotWrite(
-                    f"{self.path} holds {n:,} samples, which fit would have to forget; use partial_fit to "
-                    f"add to them or another path, and path=None for cross-validation and searches"
+                    f"{self.path} holds {n:,} samples, which fit would have to discard; call partial_fit to "
+                    f"add to them or choose another path, and use path=None for cross-validation and searches"
                 )
             self._absorb(X, y)
-            self._held.classifier()
+            self._backing.classifier()
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> LogCLClassifier:
-        """Add one task to the memory; new classes may come at any time.
+        """Add one task to the memory; any task may bring new classes.
 
-        The global model is trained when it is next needed, not after each of many tasks. `classes` names some
-        that may come later: until then their probability is 0.
+        The global model is trained when it is next needed, not after every task. `classes` may list classes
+        that will come later; until then their probability is 0.
         """
         with self._all_or_nothing():
-            if not hasattr(self, "_held"):
+            if not hasattr(self, "_backing"):
                 self._attach()
-            elif self._held.temporary and self._held.owner != os.getpid():
-                self._held = Held.of_bytes(self._held.to_bytes())  # a forked child goes its own way
+            elif isinstance(memory := self._backing.memory, TemporaryMemory):
+                self._backing.memory = memory.owned()
             self._absorb(X, y, classes)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,)."""
         best = self.predict_proba(X).argmax(axis=1)
-        found: NDArray[Any] = self.classes_[best]
-        return found
+        predicted: NDArray[Any] = self.classes_[best]
+        return predicted
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes_`."""
-        self._ready()
-        X = validate_data(self, self._flat(X)[0], reset=False)
-        classifier = self._held.classifier()
-        labels = _restored(classifier.classes, self._held.kind() or "int")
-        self._know(labels)
-        found = np.zeros((len(X), len(self.classes_)), dtype=np.float32)
-        found[:, np.searchsorted(self.classes_, labels)] = classifier.predict_proba(self._images(X))
-        return found
+        self._check_ready()
+        X = validate_data(self, self._flattened(X)[0], reset=False)
+        classifier = self._backing.classifier()
+        labels = self._backing.as_given(classifier.classes)
+        self._add_classes(labels)
+        probabilities = np.zeros((len(X), len(self.classes_)), dtype=np.float32)
+        columns = np.searchsorted(self.classes_, labels)
+        probabilities[:, columns] = classifier.predict_proba(self._backing.images(X))
+        return probabilities
 
     @property
     def memory_(self) -> Memory:
         """The memory itself, to replay, inspect or verify it."""
-        self._ready()
-        return self._held.memory
+        self._check_ready()
+        return self._backing.memory
 
     def __sklearn_is_fitted__(self) -> bool:
         try:
             return hasattr(self, "classes_") or (self.path is not None and Memory(self.path).n > 0)
         except LogCLError:
-            return False  # there is nothing to predict with
+            return False
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
 
-    def _ready(self) -> None:
-        if not hasattr(self, "_held"):
+    def _check_ready(self) -> None:
+        if not hasattr(self, "_backing"):
             self._attach()
         check_is_fitted(self)
-        self._held.check_there()
+        self._backing.check_exists()
 
     def _attach(self) -> None:
-        """Go on with the memory at `path`, if there is one."""
+        """Continue with the memory at `path`, if there is one."""
         if self.path is None or not Memory(self.path).file.exists():
             return
         memory = Memory.open(
-            self.path, self._given_shape(), preset=self.preset, unit=self.unit, settings=self.settings,
+            self.path, self.image_shape, preset=self.preset, unit=self.unit, settings=self.settings,
             seed=self._seed(),
         )  # fmt: skip
-        self._held = Held(memory.path)
-        self.n_features_in_ = self._held.features
-        if self._held.notes and self._held.notes.names:
-            self.feature_names_in_ = np.array(self._held.notes.names, dtype=object)
+        self._backing = EstimatorMemory(memory)
+        self.n_features_in_ = self._backing.features
+        found = self._backing.input_format
+        if found and found.names:
+            self.feature_names_in_ = np.array(found.names, dtype=object)
         if classes := memory.classes:
-            self._know(_restored(classes, self._held.kind() or "int"))
+            self._add_classes(self._backing.as_given(classes))
 
     def _absorb(self, X: Any, y: Any, classes: Any = None) -> None:
-        """One task into the memory, which is made if there is none."""
-        flat, shape = self._flat(X)
-        X, y = validate_data(self, flat, y, reset=not hasattr(self, "_held"))
+        """Add one task to the memory, which is created if there is none."""
+        rows, shape = self._flattened(X)
+        X, y = validate_data(self, rows, y, reset=not hasattr(self, "_backing"))
         check_classification_targets(y)
-        kind = _kind_of(y)
-        labels = y.astype(np.int64) if kind == "float" else y  # whole ones, or they would be no labels
+        kind = kind_of(y)
         known = np.unique(y)
         if classes is not None:
             given = np.asarray(classes)
-            if _kind_of(given) != kind:
-                raise BadInput(
-                    f"classes are {_kind_of(given)}, and the labels in y are {kind}; keep to one kind"
-                )
+            if kind_of(given) != kind:
+                raise BadInput(f"classes are {kind_of(given)}, and the labels in y are {kind}; use one type")
             known = np.union1d(known, given)
-        X = X.astype(np.float64) if shape is None else to_uint8(X)  # before a file is made for it
-        if not hasattr(self, "_held"):
-            self._held = self._created(X, kind, shape)
-        self._held.check_there()
-        has = self._held.kind() or ("str" if kind == "str" else "int")
-        if kind != has:
-            raise BadInput(
-                f"{self._held.memory.path} has {has} labels, and these are {kind}; keep to one kind"
-            )
-        images = self._images(X)
-        if self._held.scale is not None and (count := self._held.scale.clipped(X)):
+        X = X.astype(np.float64) if shape is None else to_uint8(X)  # refuses bad pixels before a file exists
+        if not hasattr(self, "_backing"):
+            self._backing = self._created(X, kind, shape)
+        self._backing.check_exists()
+        expected = self._backing.label_kind or ("str" if kind == "str" else "int")
+        if kind != expected:
+            path = self._backing.memory.path
+            raise BadInput(f"{path} has {expected} labels, and the labels in y are {kind}; use one type")
+        scale = self._backing.scale
+        if scale is not None and (count := scale.count_clipped(X)):
             warnings.warn(
-                f"{count:,} of {X.size:,} values are more than {REACH} spreads away from the centre of their "
-                f"column in the first task and are clipped; begin with a task that has all kinds of values",
+                f"{count:,} of {X.size:,} values are more than {MAX_SPREADS} spreads away from the centre of "
+                f"their column in the first task and are clipped; start with a more representative task",
                 stacklevel=3,
             )
-        with one_at_a_time:
-            self._held.memory.absorb(images, labels)
-        self._know(known)
+        # Floats have integer values here, or scikit-learn would not take them for classes.
+        self._backing.absorb(X, y.astype(np.int64) if kind == "float" else y)
+        self._add_classes(known)
 
-    def _created(self, X: NDArray[Any], kind: Kind, shape: ImageShape | None) -> Held:
-        """A new, empty memory for rows like these."""
-        scale = None if shape is not None else Scale.learnt(X)
-        chosen = preset(self.preset or "fast", shape or table_shape(X.shape[1]))
+    def _created(self, X: NDArray[Any], kind: LabelKind, shape: ImageShape | None) -> EstimatorMemory:
+        """A new, empty memory for rows like these: images of a shape, or a table."""
+        settings = preset(self.preset or "fast", shape or table_shape(X.shape[1]))
         if shape is None:
-            chosen = table_settings(chosen)
-        elif math.prod(shape) != X.shape[1]:
+            settings = table_settings(settings)
+        elif (values := math.prod(settings.image_shape)) != X.shape[1]:
             raise BadInput(
-                f"X has {X.shape[1]} features, and image_shape = {shape} has {math.prod(shape)} values; "
-                f"they must be as many"
+                f"X has {X.shape[1]} features, but image_shape = {settings.image_shape} has {values} values; "
+                f"correct one of them"
             )
         changes = dict(self.settings or {})
         if self.unit is not None:
@@ -212,60 +207,47 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             changes["seed"] = seed
         elif "seed" not in changes:
             changes["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
-        chosen = override(chosen, changes)
         names = getattr(self, "feature_names_in_", None)
-        notes = Notes(labels=kind, scale=scale, names=None if names is None else tuple(names))
-        held = Held(temporary_path(), temporary=True) if self.path is None else Held(self.path)
-        Memory.create(held.memory.path, chosen, {NOTE: notes.model_dump_json(exclude_none=True)})
-        return held
+        input_format = InputFormat(
+            labels=kind,
+            scale=ColumnScale.fit(X) if shape is None else None,
+            names=None if names is None else tuple(names),
+        )
+        return EstimatorMemory.create(self.path, override(settings, changes), input_format)
 
     def _seed(self) -> int | None:
         return int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
 
-    def _given_shape(self) -> ImageShape | None:
-        if self.image_shape is None:
-            return None
-        try:
-            channels, height, width = map(operator.index, self.image_shape)
-        except (TypeError, ValueError) as error:
-            raise BadSettings(
-                f"image_shape is {self.image_shape!r}; give (channels, height, width)"
-            ) from error
-        return channels, height, width
-
-    def _flat(self, X: Any) -> tuple[Any, ImageShape | None]:
-        """X with a row a sample, and the shape of its images: None if it is a table, or that is open."""
-        held = getattr(self, "_held", None)
-        is_table = held is not None and held.scale is not None
-        shape = None if is_table else held.image_shape if held is not None else self._given_shape()
+    def _flattened(self, X: Any) -> tuple[Any, ImageShape | None]:
+        """X with one row per sample, and the shape of its images; None for a table."""
+        backing = getattr(self, "_backing", None)
+        is_table = backing is not None and backing.scale is not None
+        expected = None if is_table else self.image_shape if backing is None else backing.image_shape
         found = tuple(getattr(X, "shape", ()))
         if len(found) not in (3, 4):
-            return X, shape
-        of_one = found[1:] if len(found) == 4 else (1, *found[1:])
-        # Of more than four channels it is not clear that they come first.
-        if shape is None and (is_table or of_one[0] > 4):
+            return X, expected
+        shape = found[1:] if len(found) == 4 else (1, *found[1:])
+        # With more than four channels it is not clear that they come first.
+        if expected is None and (is_table or shape[0] > 4):
             raise BadInput(
                 f"X has shape {found}; give rows (n, features), or images (n, channels, height, width) and "
                 f"image_shape=(channels, height, width)"
             )
-        if shape is not None and of_one != shape:
-            raise BadInput(f"X has shape {found}; the images of this estimator are {shape}, channels first")
-        return np.asarray(X).reshape(found[0], math.prod(of_one)), of_one
+        if expected is not None and not np.array_equal(shape, expected):
+            raise BadInput(
+                f"X has shape {found}, but the images of this estimator are {tuple(expected)}; resize or "
+                f"transpose them"
+            )
+        return np.asarray(X).reshape(found[0], math.prod(shape)), shape
 
-    def _images(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Rows as the memory takes them."""
-        shape, scale = self._held.image_shape, self._held.scale
-        return X.reshape(-1, *shape) if scale is None else scale.images(X.astype(np.float64), shape)
-
-    def _know(self, labels: NDArray[Any]) -> None:
-        """Make them part of `classes_`, if they are not."""
+    def _add_classes(self, labels: NDArray[Any]) -> None:
         known = getattr(self, "classes_", None)
         if known is None or not np.isin(labels, known).all():
             self.classes_ = np.unique(labels) if known is None else np.union1d(known, labels)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Whatever is raised inside leaves the estimator as it was."""
+        """Undo all changes to the estimator if anything is raised inside."""
         before = dict(self.__dict__)
         try:
             yield
@@ -273,13 +255,3 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-
-
-def _kind_of(labels: NDArray[Any]) -> Kind:
-    kinds: dict[str, Kind] = {"b": "bool", "i": "int", "u": "int", "f": "float"}
-    return kinds.get(labels.dtype.kind, "str")
-
-
-def _restored(labels: Sequence[Label], kind: Kind) -> NDArray[Any]:
-    """Labels of a memory as they were given."""
-    return np.array(labels, dtype=_TYPES[kind])
