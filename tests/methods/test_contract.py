@@ -1,5 +1,6 @@
 """One contract for every method."""
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,6 +263,13 @@ def test_a_warm_start_takes_fewer_steps_and_no_more_bytes(name, tmp_path, digits
     (cold_size, cold), (warm_size, warm) = both
     assert warm_size == cold_size
     assert warm == [cold[0], *(round(0.4 * count) for count in cold[1:])]
+
+
+def test_methods_share_nothing_but_their_parts():
+    """No list in an import contract, which every new file would have to join."""
+    for path in Path(methods.__file__).parent.rglob("*.py"):
+        imported = re.findall(r"(?:from|import) logcl\.methods\b(.*)", path.read_text())
+        assert all(name.startswith(".parts.") for name in imported), path
 
 
 def test_an_unknown_method_is_named(tmp_path):

@@ -140,7 +140,12 @@ def test_an_installed_package_adds_its_methods(tmp_path, monkeypatch, logcl):
     monkeypatch.setattr(methods, "_methods", cache(methods._methods.__wrapped__))
     ran = logcl("methods", "list")
     assert ran.code == 2
-    assert "the entry point rivals:math is not a method" in ran.err
+    assert "the entry point rivals:math is no method; it must be" in ran.err
+    (about / "entry_points.txt").write_text("[logcl.methods]\nmean = rivals:Missing\n")
+    monkeypatch.setattr(methods, "_methods", cache(methods._methods.__wrapped__))
+    ran = logcl("methods", "list")
+    assert ran.code == 2
+    assert "the method rivals:Missing cannot be imported" in ran.err
 
 
 @pytest.mark.parametrize(

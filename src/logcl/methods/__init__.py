@@ -1,8 +1,8 @@
 """Continual-learning methods behind one protocol: `learn(task)`, `predict(x)`, `nbytes()`.
 
-A method is found by its file: each module here holds one `Method` subclass, and perhaps a named variant of
-it. Other packages add theirs as entry points of the group `logcl.methods`, and a file outside any package is
-given by its path: `find("my_rival.py")`.
+Methods are discovered, not listed. Each module of this package holds one `Method` subclass, and sometimes a
+named variant of it. Other packages register theirs under the entry-point group `logcl.methods`; a single file
+outside any package is given by its path, `find("my_rival.py")`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,14 @@ def _methods() -> dict[str, type[Method]]:
     for method in sorted(classes, key=lambda method: (method.name != "logcl", not method.bound, method.name)):
         _add(method, found)
     for entry in entry_points(group="logcl.methods"):
-        method = entry.load()
+        try:
+            method = entry.load()
+        except (ImportError, AttributeError) as error:
+            raise BadSettings(
+                f"the method {entry.value} cannot be imported ({error}); repair or uninstall its package"
+            ) from error
         if not (inspect.isclass(method) and issubclass(method, Method)):
-            raise BadSettings(f"the entry point {entry.value} is not a method; it must be a Method subclass")
+            raise BadSettings(f"the entry point {entry.value} is no method; it must be a Method subclass")
         _add(method, found)
     return found
 
@@ -70,7 +75,7 @@ def _add(method: type[Method], known: dict[str, type[Method]]) -> None:
 
 
 def find(name: str) -> type[Method]:
-    """The method called `name`, or the one in the Python file `name`, which then also has its own name."""
+    """The method called `name`, or the one in the Python file `name`, known by its own name from then on."""
     methods = _methods()
     if name.endswith(".py"):
         method = _loaded(Path(name).resolve())
@@ -85,7 +90,7 @@ def find(name: str) -> type[Method]:
 
 @cache
 def _loaded(path: Path) -> type[Method]:
-    """The only method in a file, whose code is run."""
+    """The method in a Python file; importing it runs its code."""
     if not path.is_file():
         raise BadSettings(f"the method's file {path} does not exist; check the path")
     spec = util.spec_from_file_location(str(path), path)
@@ -106,7 +111,7 @@ def _loaded(path: Path) -> type[Method]:
 
 
 def options_of(name: str, changes: Mapping[str, Any] | None = None) -> Frozen:
-    """The options of a method with some of them changed; values may be strings, names dotted."""
+    """The options of a method, with `changes` to its defaults; names may be dotted, values strings."""
     method = find(name)
     data, wrong = changed(method.Options(), changes or {})
     if wrong is not None:
@@ -118,7 +123,7 @@ def options_of(name: str, changes: Mapping[str, Any] | None = None) -> Frozen:
 
 
 def keeps(name: str) -> Keeps:
-    """Which samples a method keeps; "none" if it is unknown here, as in a result file from elsewhere."""
+    """Which samples a method keeps; "none" for an unknown one, which a result file may name."""
     return find(name).keeps if name in _methods() or name.endswith(".py") else "none"
 
 

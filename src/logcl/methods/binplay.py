@@ -11,14 +11,14 @@ class BinPlay(SingleModel):
     """Keeps a single decoder: sample i is what it decodes from code c(i).
 
     With the preset `paper` it has the published networks and hyperparameters, which take days on a CPU. With
-    the presets for a CPU it has the decoder of `paper-cpu`, which reads codes of the index alone as well.
+    other presets it has the decoder of `paper-cpu`, whose codes also depend on the index alone.
     """
 
     name = "binplay"
     summary = "one decoder with codes from sample indices"
 
     def generator(self) -> GeneratorSettings:
-        """Settings with codes of the index."""
+        """Settings whose codes are computed from the sample index."""
         settings = self.problem.settings
         if settings.generator.codes == "index":
             return settings.generator

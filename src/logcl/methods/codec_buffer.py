@@ -1,4 +1,4 @@
-"""A buffer of every sample as an image file: what a practitioner would use instead."""
+"""A buffer with every sample as an image file: what a practitioner would do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from logcl.methods.parts.solver import Retrained, label_type
 from logcl.streams import Task
 
 _CALIBRATION = 256  # samples of the first task on which the quality is chosen
-_WORST = 10  # the lowest quality worth its bytes
+_WORST = 10  # below this quality, fewer samples are better than worse ones
 
 Codec = Literal["webp", "jpeg", "avif", "png"]
 
@@ -31,10 +31,10 @@ class CodecBufferOptions(Frozen):
     codec: Codec = "webp"
     """`png` is lossless; the others have a quality."""
     quality: int = Field(50, ge=0, le=100)
-    """On Pillow's scale."""
+    """Quality on Pillow's scale."""
     bytes_per_sample: float | None = Field(None, gt=0)
-    """If given, the quality is chosen on the first task to take this many bytes per sample seen. If files of
-    quality 10 are larger, only a random share of the samples is kept."""
+    """If given, the quality is chosen on the first task to take at most this many bytes per sample seen.
+    If files of quality 10 are larger, only a random share of the samples is kept."""
 
     @model_validator(mode="after")
     def _has_a_quality(self) -> CodecBufferOptions:
@@ -44,7 +44,7 @@ class CodecBufferOptions(Frozen):
 
 
 class CodecBuffer(Method):
-    """Keeps all samples as image files; trains from scratch on what they decode to when needed."""
+    """Keeps all samples as image files; decodes them to train a classifier when a prediction is needed."""
 
     name = "codec-buffer"
     summary = "every sample as a WebP, JPEG, AVIF or PNG file"
@@ -89,12 +89,12 @@ class CodecBuffer(Method):
         return torch.from_numpy(images), torch.from_numpy(self.labels)
 
     def replayed(self) -> Replayed:
-        """Every sample kept, decoded; encoded once."""
+        """Every sample kept, decoded; none is ever encoded twice."""
         once = np.zeros(len(self.files), dtype=np.int64)
         return Replayed(self.everything()[0].numpy(), self.arrival, once, once)
 
     def _chosen(self, x: NDArray[np.uint8]) -> tuple[int, float]:
-        """The best quality within `bytes_per_sample` on some of these images, and the share to keep."""
+        """The highest quality within `bytes_per_sample` on some of these images, and the share to keep."""
         wanted = self.options.bytes_per_sample
         if wanted is None:
             return self.options.quality, 1.0
@@ -107,7 +107,7 @@ class CodecBuffer(Method):
         return low, min(wanted / mean_bytes(some, self.options.codec, low), 1.0)
 
     def state(self) -> State:
-        """All files in one row, their lengths, the labels, and the quality chosen."""
+        """The concatenated files, their lengths, the labels, the quality and the share."""
         label = label_type(len(self.problem.classes))
         return super().state() | {
             "codec.files": torch.from_numpy(np.frombuffer(b"".join(self.files), np.uint8).copy()),

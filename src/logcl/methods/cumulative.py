@@ -1,4 +1,4 @@
-"""Cumulative training on all raw data so far, after each task, whether a prediction is needed or not."""
+"""Cumulative training: after each task, train on all raw data so far."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ A variational autoencoder whose latent space is a mixture: x ← z ← y, with a
     ELBO(x) = Σ_k q(k|x) [ E log p(x|z) - KL(q(z|x,k) ‖ p(z|k)) ]  -  KL(q(k|x) ‖ uniform)
 
 Poorly explained samples are collected until there are enough for a new component. Earlier tasks are replayed
-from a snapshot of the model, taken when a task starts: z ~ p(z|k), with k as the label of the replayed image.
-Each component counts the labels of the samples assigned to it, p(label|k), and that is the classifier:
+from a snapshot of the model, taken when a task starts: z ~ p(z|k), with k as the target of the new image.
+Counting the labels of the samples assigned to each component gives p(label|k), and so the classifier:
 
     p(label|x) = Σ_k q(k|x) p(label|k)
 
@@ -18,8 +18,9 @@ Deviations from the paper:
   the negative ELBO, and a sample is poor if it lies some standard deviations above the running mean.
 - Grey images are not binarised. Instead white noise on the encoder's input, as for every classifier here,
   hides the difference between real and replayed images.
-- Poor samples are not collected across tasks, whose data is gone; in a small task an eighth of it is enough.
-- Terms with q(k|x) below 0.001 are left out of the expectation, which is cheaper and as good.
+- Poor samples are not collected across tasks, since the data of a task is gone after it; in a small task, an
+  eighth of its samples is enough for a new component.
+- Terms with q(k|x) below 0.001 are left out of the sum, which is cheaper and as good.
 """
 
 from __future__ import annotations
@@ -55,33 +56,33 @@ class CURLOptions(Frozen):
     """The mixture, how it grows and how it is trained."""
 
     supervised: bool = True
-    """Whether labels decide which components a sample may belong to; if not, they only name components."""
+    """Whether labels decide which component a sample belongs to; if not, they only name components."""
     width: int | None = Field(None, ge=1, le=65_536)
-    """Hidden units of encoder and decoder, two layers each; None is twice the values of an image, from 64 to
-    256. The paper's 1200 to 150 and 500 are slow on a CPU."""
+    """Hidden units in each of the two layers of encoder and decoder. None is twice the values of an image,
+    from 64 to 256. The paper's 1200 to 150 and 500 are slow on a CPU."""
     latents: int = Field(32, ge=1, le=4096)
     """Dimensions of z, as in the paper."""
     components: int = Field(3, ge=1, le=1000)
-    """Without labels: most components per class. The authors allow 25 for MNIST's ten digits."""
+    """Without labels: maximum number of components per class. The authors allow 25 for MNIST's 10 digits."""
     enough: int = Field(100, ge=1, le=1_000_000)
-    """Poor samples that make a new component, as in the paper; without labels at most an eighth of a task."""
+    """Poor samples for a new component, as in the paper; without labels, an eighth of a task at most."""
     poor: float = Field(1.5, gt=0)
     """Without labels: standard deviations above the running mean from which a sample is poor; tuned on
     digits."""
     wait: int = Field(100, ge=0, le=1_000_000)
-    """Without labels: steps after a new component, and at the very start, in which no sample is poor; as in
-    the authors' code."""
+    """Without labels: steps at the very start and after each new component in which no sample counts as poor,
+    as in the authors' code."""
     training: Recipe = Recipe(epochs=20, min_steps=600, learning_rate=3e-3)
-    """How the model is trained on a task and on replay. The authors use 1e-3 and many more steps; with as few
-    as these, digits were remembered less well at 1e-3."""
+    """How the model is trained on a task and on replay. The authors use 1e-3 and many more steps; with this
+    few, digits are remembered less well at 1e-3."""
     starting: Recipe = Recipe(epochs=10, min_steps=50, learning_rate=1e-3, schedule="constant")
-    """How a new component is first trained on the poor samples; ten epochs, as in the authors' code."""
+    """How a new component is first trained, on the poor samples alone; ten epochs as in the authors' code."""
 
 
 class Mixture(nn.Module):
     """The generative model and its inference network, with room for `most` components.
 
-    Components that are not active yet cost no time, have no gradients and are not kept.
+    Inactive components cost no time, receive no gradients and are not saved.
     """
 
     def __init__(self, values: int, options: CURLOptions, most: int, noise: float) -> None:
@@ -110,10 +111,10 @@ class Mixture(nn.Module):
         return scores.log_softmax(dim=1)
 
     def divergences(self, x: Tensor, features: Tensor, rows: Tensor, components: Tensor) -> Tensor:
-        """Minus the bracket of the ELBO for pairs of image and component, less the entropy of the pixels.
+        """The negative bracket of the ELBO, less the entropy of the pixels, for pairs of image and component.
 
-        Per pair, in nats: KL(x ‖ p(x|z)) over pixels, z ~ q(z|x,k), and KL(q(z|x,k) ‖ p(z|k)). The entropy
-        does not depend on the model; without it a perfect model has 0, however grey the image.
+        Per pair, in nats: KL(x ‖ p(x|z)) over pixels, z ~ q(z|x,k), plus KL(q(z|x,k) ‖ p(z|k)). The entropy
+        does not depend on the model; with it subtracted, a perfect model has 0 for grey images too.
         """
         table = self.tables["posterior"][: self.active]
         mean, log_std = torch.einsum("nw,klw->nkl", features, table)[rows, components].chunk(2, dim=1)
@@ -127,8 +128,8 @@ class Mixture(nn.Module):
     def losses(self, x: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
         """-ELBO - log Σ_k q(k|x) e(k), and -ELBO alone, per image (less the entropy of the pixels).
 
-        The evidence e (n, active) is what else is known about the component: ones for nothing, p(label|k)
-        for a label, one-hot for a replayed image. Inside the ELBO, q(k|x) is conditioned on it.
+        The evidence e (n, active) is what is known about the component besides x: ones for nothing,
+        p(label|k) for a label, one-hot for a replayed image. In the ELBO, q(k|x) is conditioned on it.
         """
         features = self.features(x + self.noise * torch.randn_like(x))
         log_joint = self.choice(features) + evidence.clamp(min=1e-30).log()
@@ -143,7 +144,7 @@ class Mixture(nn.Module):
 
     @torch.no_grad()
     def grow(self, x: Tensor) -> None:
-        """Activate a component, as a copy of the one that most of `x` belongs to."""
+        """Activate a component: a copy of the one to which most of `x` belongs."""
         if self.active:
             best = int(self.choice(self.features(x)).exp().sum(dim=0).argmax())
             for table in self.tables.values():
@@ -152,14 +153,14 @@ class Mixture(nn.Module):
 
     @torch.no_grad()
     def generate(self, components: Tensor) -> Tensor:
-        """Flat grey images, one per component given."""
+        """One flat image in [0, 1] per entry of `components`."""
         mean, log_std = self.tables["prior"][components].chunk(2, dim=1)
         images: Tensor = self.decoder(mean + log_std.exp() * torch.randn_like(mean)).sigmoid()
         return images
 
 
 class CURL(Method):
-    """One growing mixture; nothing else is kept, and no samples."""
+    """A single growing mixture; no samples are kept."""
 
     name = "curl"
     summary = "a growing mixture VAE that replays itself; components predict by their labels"
@@ -219,7 +220,7 @@ class CURL(Method):
                 poor.zero_()
                 waited = 0
 
-        # Samples that no component can explain need no test: the very first, or those of a new class.
+        # The very first samples and those of a new class need a component without any test.
         if self.options.supervised:
             for label in labels.unique():
                 if not self.labels[:, label].any():
@@ -232,7 +233,7 @@ class CURL(Method):
         self.labels = before + self._assigned(images, labels)
 
     def _expand(self, x: Tensor, labels: Tensor) -> None:
-        """Add a component for these images; only the tables are trained here, not the shared networks."""
+        """Add a component for these images; this trains only the tables, not the shared networks."""
         model = self.model
         model.grow(x)
         new = model.active - 1
@@ -258,7 +259,7 @@ class CURL(Method):
         return counts / counts.sum(dim=1, keepdim=True).clamp(min=1e-12)
 
     def _poor(self, bound: Tensor) -> Tensor:
-        """Which samples of a batch are explained far worse than those before; updates the running mean."""
+        """Which samples of a batch are explained far worse than earlier ones; updates the running mean."""
         mean, square = self.running.tolist()
         deviation = math.sqrt(max(square - mean**2, 0.0))
         found: Tensor = bound > mean + self.options.poor * deviation

@@ -49,7 +49,7 @@ class VAE(nn.Module):
         self.decoder = Decoder(self.latent, hidden[::-1], shape)
 
     def losses(self, pixels: Tensor) -> Tensor:
-        """The negative ELBO of each uint8 image, in nats per value."""
+        """The negative ELBO of each uint8 image: (n,), in nats per value."""
         return negative_elbo(self.encoder, self.decoder, to_unit(pixels.to(choose_device())))
 
     @torch.no_grad()
@@ -60,7 +60,7 @@ class VAE(nn.Module):
 
 
 class Generator:
-    """The VAE, trained on task after task, and their number."""
+    """A VAE that is trained task by task."""
 
     def __init__(self, problem: Problem, options: DGROptions) -> None:
         self.problem, self.options = problem, options
@@ -89,7 +89,7 @@ class Generator:
             fit(vae, loss, len(images), self.options.generator, work)
 
     def state(self) -> State:
-        """The number of tasks and the VAE, with the encoder: the next task starts from it."""
+        """The number of tasks and the VAE, including the encoder, from which the next task starts."""
         known = {"generator.tasks": torch.tensor(self.tasks)}
         return known | (blobs.weights(self.vae, "vae") if self.tasks else {})
 
@@ -101,7 +101,7 @@ class Generator:
 
 
 class DGRVAE(Method):
-    """A generator and a solver; each task trains both on new samples and on replay from the generator."""
+    """A generator and a solver, both trained on each task and on replay from the previous generator."""
 
     name = "dgr-vae"
     summary = "deep generative replay from a VAE"
@@ -114,6 +114,6 @@ class DGRVAE(Method):
         self.generator = Generator(problem, self.options)
 
     def learn(self, task: Task) -> None:
-        """Train the solver first, while the generator is still that of the earlier tasks."""
+        """Train the solver first, while the generator still knows only the earlier tasks."""
         learn_with_replay(self.solver, task, self.generator.tasks + 1, self.generator.vae.draw)
         self.generator.learn(tensors(task)[0])

@@ -42,7 +42,7 @@ class OnlineEWCOptions(EWCOptions):
 
 
 class Consolidated:
-    """θ*_t and F_t, one row per penalty: the weights it pulls towards, and how strongly."""
+    """θ*_t and F_t, one row per penalty: the weights to stay near, and how strictly."""
 
     def __init__(self) -> None:
         self.means = torch.empty(0, 0)
@@ -56,12 +56,12 @@ class Consolidated:
         return 0.5 * (stiffness * (weights - self.means).square()).sum()
 
     def add(self, weights: Tensor, fisher: Tensor) -> None:
-        """One more penalty, at these weights."""
+        """Add a penalty around these weights."""
         self.means = torch.cat([self.means.reshape(-1, len(weights)).to(weights), weights[None]])
         self.fisher = torch.cat([self.fisher.reshape(-1, len(fisher)).to(fisher), fisher[None]])
 
     def merge(self, weights: Tensor, fisher: Tensor, decay: float) -> None:
-        """F ← γ F + F_t, at the newest weights only."""
+        """F ← γ F + F_t: a single penalty, around the newest weights."""
         fisher = fisher + decay * self.fisher.to(fisher).sum(dim=0) if len(self.fisher) else fisher
         self.means, self.fisher = weights[None], fisher[None]
 
@@ -92,7 +92,7 @@ class EWC(Method):
         images, labels = tensors(task)
         self.solver.see(labels)
         network, recipe = self.solver.network, self.problem.settings.classifier
-        # Plain gradient steps on a stiffer spring than this overshoot further each time; Adam's do not.
+        # With a stiffer penalty than this, SGD overshoots further with each step; Adam does not.
         most = math.inf if recipe.optimiser == "adam" else (1 - recipe.momentum) / recipe.learning_rate
 
         def loss(rows: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class EWC(Method):
 
 
 class OnlineEWC(EWC):
-    """EWC with F ← γ F + F_t, a single penalty at the newest weights."""
+    """EWC with a single penalty: F ← γ F + F_t, around the newest weights."""
 
     name = "ewc-online"
     summary = "elastic weight consolidation with one running penalty"
@@ -122,7 +122,7 @@ class OnlineEWC(EWC):
 def fisher_information(network: nn.Module, pixels: Tensor) -> Tensor:
     """Mean squared gradient of log p(y | x) over uint8 images, y drawn from the network's own prediction.
 
-    That is the true Fisher information; the true labels instead would give the "empirical" one.
+    This is the true Fisher information; with the true labels it would be the "empirical" one.
     """
     weights = {name: value.detach() for name, value in network.named_parameters()}
     buffers = dict(network.named_buffers())

@@ -1,4 +1,4 @@
-"""Fine-tuning: one network, trained on each task in turn. The lower bound: it forgets."""
+"""Fine-tuning: one network, trained on each task in turn. The lower bound, since it forgets."""
 
 from __future__ import annotations
 

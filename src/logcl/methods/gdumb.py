@@ -1,4 +1,4 @@
-"""GDumb (Prabhu et al. 2020): greedily keep a balanced buffer; train on nothing else, when needed."""
+"""GDumb (Prabhu et al. 2020): greedily keep a balanced buffer, and train on it alone when needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logcl.streams import Task
 
 
 class GDumb(Method):
-    """A class-balanced buffer, and no training before a prediction is needed."""
+    """A class-balanced buffer; a network is trained on it only when a prediction is needed."""
 
     name = "gdumb"
     summary = "a balanced buffer, trained on from scratch"
@@ -34,7 +34,7 @@ class GDumb(Method):
 
 
 def balanced(labels: Tensor, capacity: int, generator: torch.Generator) -> Tensor:
-    """Rows of up to `capacity` samples, drawn with the classes as equal as possible."""
+    """Rows of up to `capacity` random samples, with classes as balanced as possible."""
     order = torch.randperm(len(labels), generator=generator)
     # The first of each class, then the second of each, and so on, in the order drawn.
     by_class = order[labels[order].argsort(stable=True)]

@@ -1,4 +1,4 @@
-"""Gradient-based memory editing (Jin et al. 2021): replayed samples are made harder, and stay so."""
+"""Gradient-based memory editing, GMED (Jin et al. 2021): make replayed samples harder, and keep the edits."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ class GMEDOptions(Frozen):
     """Hyperparameters of GMED."""
 
     stride: float = Field(0.05, ge=0)
-    """α: step of an edit along the gradient, for pixels in [0, 1]; the paper's for CIFAR-10. Its 5 for split
-    MNIST is for a single epoch: over many epochs samples turn into noise."""
+    """α: step size of an edit, for pixels in [0, 1]; the paper's for CIFAR-10. Its 5 for split MNIST is for a
+    single epoch: over many epochs, samples turn into noise."""
     regulariser: float = Field(0.01, ge=0)
-    """β: weight of a low loss of the edited sample itself; the paper's for split MNIST."""
+    """β: how strongly edits avoid raising the sample's current loss; the paper's for split MNIST."""
     rate: float = Field(0.05, gt=0)
     """Learning rate of the virtual step; the paper's for split MNIST."""
 
 
 class GMED(Rehearsal):
-    """Experience replay whose samples drift to where the next step harms them more."""
+    """Experience replay of samples that are edited so that the next step harms them more."""
 
     name = "gmed"
     summary = "experience replay of edited samples"
     Options = GMEDOptions
     options: GMEDOptions
     pixels = torch.float16
-    """Edits are smaller than a grey level: half precision resolves eighths of one, for twice the bytes."""
+    """Edits are smaller than a grey level; half precision resolves an eighth of one, for twice the bytes."""
 
     def draw(self, x: Tensor, y: Tensor) -> Batch:
         """x ← x + α ∇_x [l(x; θ') - l(x; θ) - β l(x; θ)], θ' = θ - rate ∇l(new)."""
@@ -46,7 +46,7 @@ class GMED(Rehearsal):
             now = losses(network, images, labels)
             harder = losses(network, images, labels, ahead) - (1 + self.options.regulariser) * now
             (slope,) = torch.autograd.grad(harder.mean(), images)
-        # `images` range to 255 and not to 1: the slope is 255 times too flat, the step 255 times too short.
+        # For images in [0, 255] instead of [0, 1], gradient and step both need a factor of 255.
         edited = (images.detach() + self.options.stride * 255**2 * slope).clamp(0, 255)
         self.buffer.x[rows] = edited.to(self.buffer.x.dtype)
         return self.buffer.x[rows], labels

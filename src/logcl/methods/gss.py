@@ -1,4 +1,4 @@
-"""Gradient-based sample selection (Aljundi et al. 2019a), the greedy form: keep gradients that differ."""
+"""Gradient-based sample selection, GSS-Greedy (Aljundi et al. 2019a): keep samples with unlike gradients."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.nn.networks import ImageClassifier
 
-_FIRST = 0.1  # score of samples that arrive before there is any to compare with, as in the authors' code
+_FIRST = 0.1  # score of samples when the buffer is empty, as in the authors' code
 
 
 class GSSOptions(Frozen):
     """Hyperparameters of GSS."""
 
     batches: int = Field(10, ge=1)
-    """Batches of kept samples whose mean gradients a new sample is compared with; the authors' code."""
+    """Batches of kept samples whose mean gradients are compared with a new sample's; the authors' code."""
     batch_size: int = Field(10, ge=1)
     """Samples per such batch; the authors' code."""
 
 
 class GSS(Rehearsal):
-    """Experience replay from a buffer that prefers samples whose gradients differ from the others'."""
+    """Experience replay from a buffer that prefers samples with gradients unlike those of the others."""
 
     name = "gss"
     summary = "experience replay of samples with different gradients"
@@ -39,7 +39,7 @@ class GSS(Rehearsal):
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
         self.scores = torch.empty(0)
-        """C: how similar each kept sample was to those kept before it, from 0 (opposite) to 2 (the same)."""
+        """C: how similar each kept sample was to earlier ones, from 0 (opposite gradient) to 2 (the same)."""
 
     def state(self) -> State:
         """The network, the buffer and its scores."""
@@ -51,8 +51,10 @@ class GSS(Rehearsal):
         self.scores = state["gss.scores"].clone()
 
     def offer(self, x: Tensor, y: Tensor) -> None:
-        """Score c = max cosine + 1 against some kept samples. All samples are kept while there is room; then
-        one with c < 1 is to replace a kept sample i ~ C_i / ΣC, and does with probability C_i / (C_i + c).
+        """Algorithm 2, with the score c = max cosine + 1 against some kept samples.
+
+        While there is room, every sample is kept. Then a sample with c < 1 picks a kept one, i ~ C_i / ΣC,
+        and replaces it with probability C_i / (C_i + c).
         """
         size = min(self.options.batch_size, len(self.buffer))
         score = torch.full((len(y),), _FIRST)
@@ -82,7 +84,7 @@ def gradient_cosines(network: ImageClassifier, ours: Batch, theirs: Batch, size:
     """Cosines (n, m) between the gradients of n samples and the mean gradients of m batches of `size` others.
 
     Gradients of the last layer only: there they are the outer product of δ = softmax - one-hot and the
-    embedding (with a 1 for the bias), so that inner products factor and no gradient is ever materialised.
+    embedding (with a 1 for the bias), so inner products factor and no gradient has to be computed in full.
     """
     delta, feature = _factors(network, *ours)
     their_delta, their_feature = _factors(network, *theirs)

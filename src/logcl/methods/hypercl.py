@@ -46,18 +46,18 @@ class HyperOptions(Frozen):
     """Length of the task embeddings and of the chunk embeddings."""
     hidden: tuple[int, ...] = (32, 32)
     """Units of the hypernetwork's hidden layers. The authors' 10 with 8 chunks (50,000 weights each) give a
-    network of the same size whose last layer leaves the chunks less freedom: on digits, what old decoders
-    generate changed half as much again."""
+    network of the same size, but its last layer leaves the chunks less freedom: on digits, the images of old
+    decoders changed more than 1.5 times as much."""
     chunks: int = Field(32, ge=1, le=65_536)
-    """Number of chunks of the decoder's weights. With as many as the last hidden layer has units, Θ is about
+    """Number of chunks of the decoder's weights. With one chunk per unit of the last hidden layer, Θ is about
     as large as one decoder for any image size."""
     beta: float = Field(0.05, ge=0)
-    """β: weight of the regulariser, against a loss in nats per value. The authors' value for the decoders of
-    HNET+TIR; with theirs for HNET+R, 0.01, what old decoders generate changed more than twice as much on
+    """β: weight of the regulariser, for a loss in nats per value. The authors' value for the decoders of
+    HNET+TIR; with theirs for HNET+R, 0.01, the images of old decoders changed more than twice as much on
     digits."""
     held: int = Field(32, ge=1)
-    """Earlier tasks that the regulariser holds in a step, drawn anew each time (all, if there are fewer); the
-    authors' number for long streams."""
+    """Earlier tasks in the regulariser, drawn at random for each step (all, if there are fewer); the authors'
+    number for long streams."""
     generator: Recipe = Recipe(epochs=20, min_steps=800, learning_rate=3e-3)
     """How hypernetwork, embedding and encoder are trained on each task: Adam and batches of 128 as in the
     paper, and on Split MNIST about its 2000 steps; small tasks take fewer, with a learning rate up to three
@@ -67,8 +67,8 @@ class HyperOptions(Frozen):
 class Hypernetwork(nn.Module):
     """h: task embeddings (t, embedding) to the weights of their decoders, (t, weights).
 
-    The output is divided by the square root of a decoder unit's inputs, so that decoders start with weights
-    of the usual size, whichever chunk they come from.
+    The output is scaled by 1/√fan-in of the decoder's layer, so that all decoder weights start at the usual
+    size, whichever chunk they come from.
     """
 
     scale: Tensor
@@ -130,7 +130,7 @@ class Generator:
 
     @torch.no_grad()
     def drawing(self) -> Draw:
-        """Draws images from the decoders as they are now, equally many per task."""
+        """A function that draws images from the decoders as they are now, equally many per task."""
         network, tasks = self.network, self.tasks
         weights = network(self.embeddings.to(choose_device()))
 
@@ -143,7 +143,7 @@ class Generator:
         return draw
 
     def learn(self, images: Tensor) -> None:
-        """Train a decoder for new images while the regulariser holds those of earlier tasks."""
+        """Train a decoder for the new images while the regulariser preserves those of earlier tasks."""
         network, options = self.network, self.options
         device, shape = choose_device(), network.image_shape
         old, before = self.embeddings.to(device), copy.deepcopy(network).requires_grad_(False)
@@ -162,7 +162,7 @@ class Generator:
             value = negative_elbo(encoder, decode, to_unit(images[rows].to(device))).mean()
             if not len(held):
                 return value
-            # Equation 2; the mean over the tasks held estimates the sum over all of them by T - 1.
+            # Equation 2; the mean over the tasks drawn estimates the mean over all T - 1.
             moved: Tensor = (weights[1:] - before(held)).square().sum(dim=1).mean()
             return value + options.beta * moved
 
@@ -201,6 +201,6 @@ class HyperCL(Method):
         self.generator = Generator(problem, self.options)
 
     def learn(self, task: Task) -> None:
-        """Train the solver first, on replay of the earlier tasks; then a decoder for this one."""
+        """Train the solver first, on replay of the earlier tasks, and then a decoder for this one."""
         learn_with_replay(self.solver, task, self.generator.tasks + 1, self.generator.drawing())
         self.generator.learn(tensors(task)[0])

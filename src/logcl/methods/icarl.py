@@ -17,7 +17,7 @@ from logcl.streams import Task
 
 
 class ICaRL(Method):
-    """The network learns an embedding; images are classified by the nearest mean of a class's exemplars."""
+    """The network learns an embedding; the class whose exemplars have the nearest mean is predicted."""
 
     name = "icarl"
     summary = "herded exemplars, distillation, nearest mean"
@@ -59,7 +59,7 @@ class ICaRL(Method):
         self.solver.train(len(y), loss)
 
     def _choose_exemplars(self, x: Tensor, y: Tensor) -> None:
-        """capacity / classes of each, in the order chosen, so that reducing keeps the best."""
+        """capacity / classes samples per class, in herding order, so that truncating keeps the best."""
         pool_x, pool_y = torch.cat([self.buffer.x, x]), torch.cat([self.buffer.y, y])
         # A class that comes back is herded again, from its exemplars and the new samples.
         herded = y.unique()
@@ -79,7 +79,7 @@ class ICaRL(Method):
 
 
 def herd(embedded: Tensor, count: int) -> Tensor:
-    """Rows in the order in which their running mean stays nearest to the mean of all (algorithm 4)."""
+    """Up to `count` rows, each chosen to keep the running mean nearest to the overall mean (algorithm 4)."""
     mean = embedded.mean(dim=0)
     total = torch.zeros_like(mean)
     left = torch.ones(len(embedded), dtype=torch.bool)

@@ -36,7 +36,7 @@ class LogCL(Method):
         self._plan = allocation.plan(0, 0, problem.settings.unit)
 
     def learn(self, task: Task) -> None:
-        """Absorb the task under its class names; the first one creates the memory."""
+        """Absorb the task, with class names as labels; the first one creates the memory."""
         if not len(self.arrival):
             self._create()
         names = [self.problem.classes[number] for number in task.y]
@@ -56,7 +56,7 @@ class LogCL(Method):
         return predicted
 
     def nbytes(self) -> int:
-        """The memory file at rest, without the global model in it, which can be retrained."""
+        """Bytes of the memory file at rest, without its global model, which can be retrained."""
         return self.memory.nbytes()
 
     def state(self) -> State:
@@ -71,7 +71,7 @@ class LogCL(Method):
         """The inverse of `state`; a different memory in the folder is replaced."""
         self.arrival = state[f"{BOOKKEEPING}arrival"].numpy().copy()
         if self._holds(state):
-            return  # it may hold staged fits of the interrupted task, which a copy would lose
+            return  # it may have staged fits of the interrupted task, which a copy would lose
         path = self.memory.path
         for old in (path, path.with_name(f"{path.name}-journal")):
             old.unlink(missing_ok=True)
@@ -106,7 +106,7 @@ class LogCL(Method):
         return diagnostics.measure(now, classifier.network, x, own[y], self.problem.progress)
 
     def _create(self) -> None:
-        """Create the memory, unless a run that was killed in its first task left an empty one."""
+        """Create the memory, unless a run that was killed during its first task left an empty one."""
         path, settings = self.memory.path, self.problem.settings
         if not self.memory.file.exists():
             self.memory = Memory.create(path, settings)
@@ -135,7 +135,7 @@ class LogCL(Method):
         return self.classifier
 
     def _current(self) -> Classifier | None:
-        """The global model in the file if it is current: a run that was killed had already trained it."""
+        """The global model in the file, if it is current: a killed run may already have trained it."""
         try:
             last = Classifier.load(self.memory)
         except (NotTrained, Damaged):

@@ -1,4 +1,4 @@
-"""Maximally interfered retrieval (Aljundi et al. 2019b): replay the samples that the next step harms most."""
+"""Maximally interfered retrieval, MIR (Aljundi et al. 2019b): replay what the next step harms most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synaptic intelligence (Zenke et al. 2017): hold the weights that reduced earlier losses most."""
+"""Synaptic intelligence, SI (Zenke et al. 2017): protect the weights that reduced earlier losses most."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SI(Method):
         """θ~, the weights after the last task."""
 
     def learn(self, task: Task) -> None:
-        """Train, and sum ω_i = -Σ_steps g_i Δθ_i along the way, with g without the penalty's gradient."""
+        """Train and accumulate ω_i = -Σ_steps g_i Δθ_i, where g is the gradient without the penalty's."""
         images, labels = tensors(task)
         self.solver.see(labels)
         network, strength = self.solver.network, self.options.strength

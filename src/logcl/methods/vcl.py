@@ -1,7 +1,7 @@
 """Variational continual learning (Nguyen, Li, Bui and Turner 2018), with a coreset.
 
-A distribution over weights instead of weights: q_t(θ) = Π N(μ, σ²). What is known about all earlier tasks is
-q_{t-1}, the prior of the next task:
+Instead of weights there is a distribution over weights, q_t(θ) = Π N(μ, σ²). All that is known about earlier
+tasks is q_{t-1}, the prior of the next task:
 
     q_t = argmax  E_q [mean log p(y | x, θ)]  -  KL(q ‖ q_{t-1}) / n,          n samples in the task
 
@@ -10,7 +10,7 @@ as its prior, and then discarded.
 
 There is one head for all classes and no task label: class-incremental learning. The authors' split
 experiments have one head per task and know which to use; without that, q_t alone forgets nearly as much as
-fine-tuning (Farquhar and Gal 2018), and what is remembered is remembered by the coreset.
+fine-tuning (Farquhar and Gal 2018), and most of what is remembered is due to the coreset.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class VCLOptions(Frozen):
     log_std: float = Field(-3.0, ge=-20, le=0)
     """Initial logarithm of all standard deviations, as in the authors' code (log variance -6)."""
     tempering: float = Field(0.05, gt=0)
-    """Weight of the KL term, as in Loo et al. (2021). 1 is the paper's bound, for tasks of 12,000 samples; a
-    few hundred cannot move so many weights against it (all digits after five tasks: 0.3 instead of 0.9)."""
+    """Weight of the KL term, as in Loo et al. (2021). 1 is the paper's bound, for tasks of 12,000 samples;
+    with a few hundred it is too strong (accuracy after five tasks of digits: 0.3 instead of 0.9)."""
     samples: int = Field(50, ge=1, le=10_000)
     """Networks drawn from the posterior for a prediction; the authors draw 100."""
     training: Recipe = Recipe(epochs=20, min_steps=600, learning_rate=1e-3)
@@ -125,7 +125,7 @@ class VCL(Method):
             return Gaussians(sizes, self.options.log_std).to(choose_device())
 
     def learn(self, task: Task) -> None:
-        """Hold out samples for the coreset; q_{t-1} → q_t by the others."""
+        """Hold out samples for the coreset, and update q_{t-1} to q_t with the rest."""
         images, labels = tensors(task)
         held = self._held_out(labels)
         self.coreset.append(images[held], labels[held])
@@ -136,7 +136,7 @@ class VCL(Method):
         self._fit(self.posterior, prior, images[~held], labels[~held], self.options.training, _FIT)
 
     def _held_out(self, labels: Tensor) -> Tensor:
-        """A mask of the samples for the coreset: random ones, as many as each class still lacks.
+        """A mask of the samples for the coreset: random ones, until each class has its share.
 
         At most half of a class's samples, so that the posterior sees every class.
         """
@@ -190,7 +190,7 @@ class VCL(Method):
         return self._refined
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The class of the highest mean probability over networks drawn from the refined posterior."""
+        """The class with the highest mean probability over networks drawn from the refined posterior."""
         if not self.tasks:
             raise NotTrained("this method has seen no task yet; learn one first")
         q = self.refined()
@@ -209,7 +209,7 @@ class VCL(Method):
         return x.masked_fill(~self.seen.to(x.device), -math.inf).softmax(dim=1)
 
     def state(self) -> State:
-        """The coreset and q_t, which is also the next prior; the copy can be refined again."""
+        """The coreset and q_t, which is also the next prior; the refined copy can be recomputed."""
         known = super().state() | {"seen": self.seen.clone(), "tasks": torch.tensor(self.tasks)}
         return known | (blobs.weights(self.posterior, "posterior") if self.tasks else {})
 

@@ -17,15 +17,15 @@ _UNITS = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
 def check_budget(budget: str) -> str:
-    """The budget itself, or an error that says how to write one."""
+    """The budget unchanged; raises `BadSettings` if it cannot be parsed."""
     _parsed(budget)
     return budget
 
 
 def capacity(budget: str, problem: Problem, pixels: torch.dtype = torch.uint8) -> int:
-    """How many samples a budget allows, at least one: "2000", "20/class" times all classes, or "6.4MB".
+    """The number of samples that a budget allows: "2000", "20/class" (times all classes) or "6.4MB".
 
-    A sample takes its pixels, stored as `pixels`, and its label in the fewest whole bytes.
+    A sample takes the bytes of its pixels, stored as `pixels`, and of its label in the smallest integer type.
     """
     number, unit = _parsed(budget)
     if unit == "/class":
@@ -56,14 +56,14 @@ class Exemplars:
         self.x = torch.empty((0, *problem.settings.image_shape), dtype=pixels)
         self.y = torch.empty(0, dtype=torch.int64)
         self.offered = 0
-        """Samples seen so far, kept or not."""
+        """Samples offered to `reservoir` so far, kept or not."""
         self._label_type = label_type(len(problem.classes))
 
     def __len__(self) -> int:
         return len(self.y)
 
     def reservoir(self, x: Tensor, y: Tensor) -> None:
-        """Offer samples; all samples seen so far are kept with equal probability (Vitter 1985)."""
+        """Reservoir sampling (Vitter 1985): every sample offered so far is kept with equal probability."""
         free = min(self.capacity - len(self), len(y))
         if free > 0:
             self.append(x[:free], y[:free])
@@ -74,11 +74,11 @@ class Exemplars:
         self.replace(places[kept], x[free:][kept], y[free:][kept])
 
     def append(self, x: Tensor, y: Tensor) -> None:
-        """Add samples, whatever the capacity."""
+        """Add samples without checking the capacity."""
         self.x, self.y = torch.cat([self.x, x]), torch.cat([self.y, y])
 
     def replace(self, places: Tensor, x: Tensor, y: Tensor) -> None:
-        """Overwrite the rows `places`; where a row is named twice, the later sample stays."""
+        """Overwrite the rows `places`; if a row occurs twice, the later sample wins."""
         last = {int(place): row for row, place in enumerate(places)}
         rows = torch.tensor(list(last.values()), dtype=torch.int64)
         places = torch.tensor(list(last), dtype=torch.int64)
@@ -93,7 +93,7 @@ class Exemplars:
         return torch.randperm(len(self))[:count]
 
     def state(self) -> State:
-        """Images, labels in the fewest whole bytes, and the number of samples offered."""
+        """Images, labels in the smallest integer type, and the number of samples offered."""
         return {
             "exemplars.x": self.x,
             "exemplars.y": self.y.to(self._label_type),

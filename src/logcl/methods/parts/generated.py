@@ -13,14 +13,14 @@ from logcl.nn.images import to_unit
 from logcl.streams import Task
 
 Draw = Callable[[int], Tensor]
-"""A number of samples to generate → uint8 images (n, C, H, W) of earlier tasks, from torch's global state."""
+"""Generates n uint8 images (n, C, H, W) of earlier tasks, with torch's global random state."""
 
 
 def learn_with_replay(solver: Solver, task: Task, number: int, draw: Draw) -> None:
-    """Train on task `number` (the first is 1) and on what `draw` generates of the tasks before.
+    """Train on task T = `number` (the first is 1) and on images of earlier tasks from `draw`.
 
     The solver's equation of deep generative replay (Shin et al. 2017): the loss of new samples has weight
-    1/T, that of replayed ones 1 - 1/T. Each step replays a whole batch, however small the task.
+    1/T, that of replayed ones 1 - 1/T. Each step replays a full batch, however small the task.
     """
     images, labels = tensors(task)
     if number == 1:
@@ -43,12 +43,12 @@ def learn_with_replay(solver: Solver, task: Task, number: int, draw: Draw) -> No
 
 
 def weighted(losses: Tensor, new: int, number: int) -> Tensor:
-    """1/T of the mean loss of the first `new` samples, 1 - 1/T of that of the replayed rest."""
+    """1/T times the mean loss of the first `new` samples plus 1 - 1/T times that of the rest, replayed."""
     return losses[:new].mean() / number + losses[new:].mean() * (1 - 1 / number)
 
 
 def _labeller(solver: Solver) -> Callable[[Tensor], Tensor]:
-    """A copy of the solver as it is now: uint8 images to class numbers."""
+    """A frozen copy of the solver: uint8 images to class numbers."""
     network, unseen = copy.deepcopy(solver.network).eval(), ~solver.seen
     device = next(network.parameters()).device
 

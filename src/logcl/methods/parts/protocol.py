@@ -1,4 +1,4 @@
-"""What a method is given and what it has to do."""
+"""The protocol of a method: what it is given and what it must provide."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Keeps = Literal["none", "budget", "all"]
 """Which samples a method keeps, in any form: none, as many as its budget allows, or all."""
 
 BOOKKEEPING = "bookkeeping."
-"""Prefix of state that is not counted as memory: what only an experiment needs to compare replay with the
-originals, and classifiers that can be retrained."""
+"""Prefix of state that does not count as memory: sample order, which only experiments need to compare replay
+with the originals, and classifiers that can be retrained."""
 
 
 class Clock:
@@ -100,10 +100,10 @@ class Solves(Part, Protocol):
 
 
 class Method(abc.ABC):
-    """A continual learner. It sees each task once, in order.
+    """A continual learner, which sees each task once, in order.
 
     Everything it keeps from task to task is in its parts: attributes that have `state` and `restore`.
-    Only they are counted, saved and restored.
+    Only these are counted, saved and restored; a subclass may extend `state` and `restore` instead.
     """
 
     name: ClassVar[str]
@@ -147,7 +147,7 @@ class Method(abc.ABC):
             part.restore(state)
 
     def nbytes(self) -> int:
-        """Bytes of the state. What a method leaves out here is lost when it is restored."""
+        """Size of the state in bytes. Whatever is not in the state is lost on resume."""
         return sum(value.nbytes for name, value in self.state().items() if not name.startswith(BOOKKEEPING))
 
 
@@ -199,7 +199,7 @@ class HasEffort(Protocol):
 
 @runtime_checkable
 class HasLevels(Protocol):
-    """A method that replays from several decoders, whose distortions may give labels away."""
+    """A method that replays from several decoders, whose distortions may leak labels."""
 
     def trap(self, x: NDArray[np.uint8], y: NDArray[np.int64]) -> Trap:
-        """How far the classifier does that, on test images (n, C, H, W) and class numbers (n,)."""
+        """How much the classifier relies on them, on test images (n, C, H, W) and class numbers (n,)."""

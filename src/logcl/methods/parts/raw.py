@@ -30,7 +30,7 @@ class RawSamples:
         return self._x[0], self._y[0]
 
     def state(self) -> State:
-        """Images, and labels in the fewest whole bytes."""
+        """Images, and labels in the smallest integer type."""
         x, y = self.everything()
         return {"raw.x": x, "raw.y": y.to(self._label_type)}
 

@@ -1,4 +1,4 @@
-"""Experience replay step by step: each batch of new samples is trained on together with one from a buffer."""
+"""Experience replay: every step trains on a batch of new samples and one from a buffer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Rehearsal(Method):
         self.buffer = Exemplars(problem, self.pixels)
 
     def learn(self, task: Task) -> None:
-        """Train on the task and on replay; each sample is offered once, after the batch that has it first."""
+        """Train on the task and on replay; offer each sample to the buffer after its first step."""
         images, labels = tensors(task)
         self.solver.see(labels)
         offered = torch.zeros(len(labels), dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""One generative model for everything, which the paper improves on: each task re-encodes every sample."""
+"""A single generative model of everything, as before LogCL: each task re-encodes every sample."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class SingleModel(Method):
         return Replayed(self.everything()[0].numpy(), self.arrival, generations, np.zeros_like(generations))
 
     def effort(self) -> Effort:
-        """All samples are fitted, and all but the new ones are replayed for it."""
+        """Every task fits all samples, and replays all but the new ones."""
         held = len(self.arrival)
         return Effort(trained=held, replayed=held - self._new, models=1 if held else 0)
 
     def state(self) -> State:
-        """The model as the memory file would store it."""
+        """The model, in the bytes that a memory file would store, and the order of arrival."""
         blob = self.model.to_bytes() if self.model is not None else b""
         return super().state() | {
             "model": torch.from_numpy(np.frombuffer(blob, np.uint8).copy()),

@@ -1,4 +1,4 @@
-"""The classifier that every method trains in its own way: same network, same recipe, same augmentation."""
+"""The classifier that all methods share: same network, same recipe, same augmentation."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _UNCOUNTED = f"{BOOKKEEPING}classifier."
 
 
 class Solver:
-    """One network trained on task after task, and the classes it has seen.
+    """One network, trained task by task, and the classes it has seen.
 
-    Each fit has a new optimiser and schedule; its randomness depends on the seed and the number of fits
-    before it.
+    Each fit has a new optimiser and schedule; its randomness depends on the seed and the number of earlier
+    fits.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -43,7 +43,7 @@ class Solver:
     def network(self) -> ImageClassifier:
         """The network, with random weights before the first fit."""
         if self._network is None:
-            # The weights that the first fit would draw, so that joint training and fine-tuning start alike.
+            # The weights that the first fit would draw, so that it does not matter which comes first.
             self._network = new_network(self.problem.network, self.problem.work(self.fits))
         return self._network
 
@@ -66,7 +66,7 @@ class Solver:
         after_step: Callable[[], None] | None = None,
         recipe: Recipe | None = None,
     ) -> None:
-        """Minimise `loss(rows)` over `count` rows, with the recipe that all methods share by default."""
+        """Minimise `loss(rows)` over `count` rows, by default with the recipe that all methods share."""
         work = self.problem.work(self.fits)
         if self._network is None:
             self._network = new_network(self.problem.network, work)
@@ -81,10 +81,10 @@ class Solver:
         self.train(len(labels), lambda rows: self.loss(images[rows], labels[rows]))
 
     def retrain_on(self, images: Tensor, labels: Tensor) -> None:
-        """Train on everything a method remembers, as LogCL trains its global model: from scratch or warm.
+        """Train on everything a method remembers, from scratch or warm, like LogCL's global model.
 
-        As there, outputs of other classes take no part: a warm start would first have to unlearn that they
-        were pushed down.
+        As there, the outputs of other classes are left out of the loss: once pushed down, they would handicap
+        a warm start with new classes.
         """
         recipe = self.settings
         if not recipe.warm_start:
@@ -124,9 +124,9 @@ class Solver:
 
 
 class Retrained:
-    """A classifier trained on everything a method remembers, when a prediction is needed.
+    """A classifier that is trained on everything a method remembers when a prediction is needed.
 
-    It starts from scratch, or from the previous one if the settings ask for a warm start.
+    Training starts from scratch or, with `classifier.warm_start`, from the previous network.
     """
 
     def __init__(self, problem: Problem, remembered: Callable[[], tuple[Tensor, Tensor]]) -> None:
@@ -138,7 +138,7 @@ class Retrained:
         self._current = False
 
     def outdated(self) -> None:
-        """Retrain before the next prediction, because a task was learned."""
+        """Note that a task was learned: retrain before the next prediction."""
         self.tasks += 1
         self._current = False
 
@@ -151,10 +151,7 @@ class Retrained:
         return self._solver.predict(x)
 
     def state(self) -> State:
-        """The number of tasks, and the network if the next one starts from it.
-
-        The network is not counted, since it can be retrained.
-        """
+        """The number of tasks and, for a warm start, the network, which is not counted as memory."""
         known = {"tasks": torch.tensor(self.tasks)}
         if self.problem.settings.classifier.warm_start:
             known[f"{_UNCOUNTED}current"] = torch.tensor(self._current)
@@ -171,15 +168,15 @@ class Retrained:
 
 
 def tensors(task: Task) -> tuple[Tensor, Tensor]:
-    """Images and class numbers of a task; copied, because the task may be a read-only memory map."""
+    """Images and class numbers of a task, copied because it may be a read-only memory map."""
     return torch.from_numpy(np.array(task.x)), torch.from_numpy(np.array(task.y))
 
 
 @torch.no_grad()
 def in_blocks(function: Callable[[Tensor], Tensor], pixels: NDArray[np.uint8]) -> Tensor:
-    """`function` of uint8 images as floats in [0, 1], applied to blocks of bounded size; on the CPU."""
+    """`function` of uint8 images as floats in [0, 1], in blocks of bounded size; the result is on the CPU."""
     rows = rows_at_once(pixels.shape[1:])
-    # A copy, because the pixels may be a read-only memory map; one block, if empty, for the shape.
+    # Copied, because the pixels may be a read-only memory map. No images are one empty block, for the shape.
     blocks = (torch.from_numpy(pixels[k : k + rows].copy()) for k in range(0, max(len(pixels), 1), rows))
     return torch.cat([function(to_unit(block.to(choose_device()))).cpu() for block in blocks])
 
@@ -196,7 +193,7 @@ def label_type(classes: int) -> torch.dtype:
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while: computing losses must not update the batch statistics."""
+    """Evaluation mode inside the block, so that computing losses does not update the batch statistics."""
     training = network.training
     network.eval()
     try:

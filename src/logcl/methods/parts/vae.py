@@ -1,7 +1,7 @@
 """Variational autoencoders (Kingma & Welling 2014), the generators of deep generative replay.
 
-q(z | x) is a diagonal Gaussian, p(z) the standard one, and p(x | z) a Bernoulli distribution per value of an
-image, grey or coloured, read as a probability.
+q(z | x) is a diagonal Gaussian, p(z) is the standard one, and p(x | z) is a Bernoulli distribution for each
+value of an image (each channel of each pixel), which is read as a probability.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _USUAL = 28 * 28  # values of the images that the published hyperparameters are 
 
 
 def hidden_sizes(units: Iterable[int], image_shape: ImageShape) -> tuple[int, ...]:
-    """The hidden units, at most twice the values of an image each: tiny images need fewer."""
+    """Units per hidden layer, limited to twice the values of an image, since tiny images need fewer."""
     return tuple(min(count, 2 * math.prod(image_shape)) for count in units)
 
 
 def latent_size(entries: int, image_shape: ImageShape) -> int:
-    """The latent entries, at most a quarter of the values of an image."""
+    """Entries of z, limited to a quarter of the values of an image."""
     return min(entries, max(math.prod(image_shape) // 4, 1))
 
 
@@ -75,9 +75,8 @@ def negative_elbo(encoder: nn.Module, decode: Decode, images: Tensor) -> Tensor:
     """Cross-entropy + KL(q(z | x) ‖ p(z)) of images (n, C, H, W) in [0, 1]: (n,), in nats per value.
 
     Per value and not per image, as in van de Ven & Tolias 2018 and von Oswald et al. 2020, so that terms
-    added to the loss keep their published weights. For images smaller than 28x28 the KL term is divided by
-    784 all the same, as if each value were the mean of several: the cross-entropy of grey values is never
-    small, and that of so few would not justify using the latents at all.
+    added to the loss keep their published weights. The KL term is divided by at least 28·28 = 784: smaller
+    images gain too little in cross-entropy to pay for it, and nearly all latents would collapse to the prior.
     """
     mean, log_variance = encoder(images)
     logits = decode(mean + torch.exp(log_variance / 2) * torch.randn_like(mean))
