@@ -80,24 +80,24 @@ class CURLOptions(Frozen):
 
 
 class Mixture(nn.Module):
-    """The generative model and its inference network, with room for `most` components.
+    """The generative model and its inference network, with room for `capacity` components.
 
     Inactive components cost no time, receive no gradients and are not saved.
     """
 
-    def __init__(self, values: int, options: CURLOptions, most: int, noise: float) -> None:
+    def __init__(self, values: int, options: CURLOptions, capacity: int, noise: float) -> None:
         super().__init__()
         width, latents = options.width or min(max(2 * values, 64), 256), options.latents
-        self.most, self.active, self.noise = most, 0, noise
+        self.capacity, self.active, self.noise = capacity, 0, noise
         self.encoder = nn.Sequential(*mlp([values, width, width]), nn.ReLU())
         self.decoder = mlp([latents, width, width, values])
         # A row per component. Weights apply to the encoder's output and a constant 1.
         scale = math.sqrt(1 / width)
         self.tables = nn.ParameterDict(
             {
-                "choice": scale * torch.randn(most, width + 1),
-                "posterior": scale * torch.randn(most, 2 * latents, width + 1),
-                "prior": torch.zeros(most, 2 * latents),
+                "choice": scale * torch.randn(capacity, width + 1),
+                "posterior": scale * torch.randn(capacity, 2 * latents, width + 1),
+                "prior": torch.zeros(capacity, 2 * latents),
             }
         )
 
@@ -170,8 +170,8 @@ class CURL(Method):
     def __init__(self, problem: Problem, options: Any = None) -> None:
         super().__init__(problem, options)
         classes = len(problem.classes)
-        self.most = classes * (1 if self.options.supervised else self.options.components)
-        self.labels = torch.zeros(self.most, classes)
+        self.capacity = classes * (1 if self.options.supervised else self.options.components)
+        self.labels = torch.zeros(self.capacity, classes)
         """Samples of each class assigned to each component: (components, classes)."""
         self.running = torch.zeros(2)
         """Running mean and mean square of the negative ELBO."""
@@ -183,7 +183,7 @@ class CURL(Method):
         values = math.prod(self.problem.settings.image_shape)
         noise = self.problem.settings.classifier.noise
         with seeded(self.problem.work(0).generator):
-            return Mixture(values, self.options, self.most, noise).to(choose_device())
+            return Mixture(values, self.options, self.capacity, noise).to(choose_device())
 
     def learn(self, task: Task) -> None:
         """Train on the task and on as much replay; add components where the task is not explained."""
@@ -195,9 +195,6 @@ class CURL(Method):
         enough = min(self.options.enough, len(labels) // 8 + 1)
         waited = self.options.wait if self.tasks else 0
         self.tasks += 1
-
-        def expand(rows: Tensor) -> None:
-            self._expand(to_unit(images[rows].to(device)), labels[rows])
 
         def loss(rows: Tensor) -> Tensor:
             x, evidence = to_unit(images[rows].to(device)), self._evidence(labels[rows])
@@ -215,8 +212,8 @@ class CURL(Method):
             waited += 1
             if waited <= self.options.wait:
                 poor.zero_()
-            elif model.active < model.most and int(poor.sum()) >= enough:
-                expand(poor.nonzero()[:, 0])
+            elif model.active < model.capacity and int(poor.sum()) >= enough:
+                self._expand(images[poor], labels[poor])
                 poor.zero_()
                 waited = 0
 
@@ -224,17 +221,18 @@ class CURL(Method):
         if self.options.supervised:
             for label in labels.unique():
                 if not self.labels[:, label].any():
-                    expand((labels == label).nonzero()[: self.options.enough, 0])
+                    rows = (labels == label).nonzero()[: self.options.enough, 0]
+                    self._expand(images[rows], labels[rows])
         elif not model.active:
-            expand(torch.arange(enough))
+            self._expand(images[:enough], labels[:enough])
         work = self.problem.work(self.tasks)
         with self.problem.clock("train"):
             fit(model, loss, len(labels), self.options.training, work, after_step=grow)
         self.labels = before + self._assigned(images, labels)
 
-    def _expand(self, x: Tensor, labels: Tensor) -> None:
+    def _expand(self, images: Tensor, labels: Tensor) -> None:
         """Add a component for these images; this trains only the tables, not the shared networks."""
-        model = self.model
+        model, x = self.model, to_unit(images.to(choose_device()))
         model.grow(x)
         new = model.active - 1
         self.labels[new] = labels.bincount(minlength=self.labels.shape[1]).float()
@@ -295,10 +293,7 @@ class CURL(Method):
         return in_blocks(probabilities, x).argmax(dim=1).numpy()
 
     def state(self) -> State:
-        """The model with its active components, their labels, and the running mean.
-
-        The snapshot of the next task is the model itself.
-        """
+        """The model with its active components, their labels, and the running mean."""
         known = {"tasks": torch.tensor(self.tasks), "running": self.running.clone()}
         if not self.tasks:
             return known
