@@ -7,15 +7,8 @@ import pytest
 from logcl.methods import METHODS, options_of
 
 QUICK = [
-    "--tasks",
-    2,
-    "--evaluate",
-    "final",
-    "--set",
-    "classifier.min_steps=0",
-    "--set",
-    "classifier.epochs=1",
-]
+    "--tasks", 2, "--evaluate", "final", "--set", "classifier.min_steps=0", "--set", "classifier.epochs=1",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -55,14 +48,14 @@ def test_options_and_budget_reach_the_method_and_the_result(logcl):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--budget", "lots"], "the budget 'lots' is not understood"),
+        (["--budget", "lots"], "the budget 'lots' is not valid"),
         (["--method", "ewc", "--set", "ewc.magic=1"], "no option ewc.magic; the options of ewc are: ewc.imp"),
         (["--method", "er", "--set", "ewc.importance=1"], "there is no setting 'ewc.importance'"),
         (["--method", "ewc", "--set", "ewc.importance=-1"], "importance: Input should be greater"),
         (["--method", "er,magic"], "there is no method 'magic'"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_before_anything_runs(logcl, tmp_path, arguments, message):
+def test_mistakes_are_reported_before_anything_runs(logcl, tmp_path, arguments, message):
     ran = logcl("run", "digits", *arguments, "--out", "r", *QUICK)
     assert ran.code == 2
     assert message in ran.err

@@ -1,5 +1,6 @@
 """One contract for every method."""
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 
 from logcl import methods
-from logcl.core.errors import BadSettings, Damaged, NotTrained
+from logcl.core.errors import BadSettings, NotTrained
 from logcl.core.progress import Silent
+from logcl.experiments import checkpoint
 from logcl.experiments import run as experiment
+from logcl.experiments.checkpoint import Checkpoint
 from logcl.experiments.result import Result
 from logcl.memory.presets import preset
 from logcl.memory.settings import override
@@ -23,7 +26,7 @@ from logcl.streams import Stream, Task
 NAMES = tuple(map(str, range(10)))
 
 FORGETS = {"finetune", "ewc", "ewc-online", "si"}
-"""Without a memory of samples, classes that are never seen side by side are not told apart: no claim."""
+"""Without a memory of samples, classes that are never seen together are confused: nothing is claimed."""
 
 QUICK = {
     "unit": 64,
@@ -43,9 +46,9 @@ OPTIONS: dict[str, dict[str, object]] = {
     "dgr-vae": {"generator.min_steps": 300},
     "hypercl": {"generator.min_steps": 300},
 }
-"""Options with which a method is quick enough for a test."""
+"""Options that make a method quick enough for a test."""
 PRESETS = {"binplay": "paper-cpu"}
-"""Presets whose generator a method takes as it is, so that it can be made quick."""
+"""Presets whose generator a method uses unchanged, so that it can be made quick."""
 
 
 def tasks(digits, *groups: tuple[int, ...], limit: int = 120) -> list[Task]:
@@ -67,7 +70,7 @@ def make(name: str, folder: Path, **changes: object) -> Method:
 
 @dataclass(frozen=True)
 class Learned:
-    """A method that learned two tasks, and what it was in between."""
+    """A method that has learned two tasks, and a checkpoint between them."""
 
     name: str
     method: Method
@@ -76,7 +79,6 @@ class Learned:
     second: Task
     after_first: np.ndarray
     sizes: tuple[int, int]
-    saved: Path
 
 
 @pytest.fixture(
@@ -90,11 +92,9 @@ def learned(request, tmp_path_factory, digits) -> Learned:
     method.learn(first)
     after_first = method.predict(digits[0][:200])
     size = method.nbytes()
-    methods.save(name, method, folder / "saved")
+    checkpoint.write(folder, Checkpoint(fingerprint=""), method.state())
     method.learn(second)
-    return Learned(
-        name, method, folder, first, second, after_first, (size, method.nbytes()), folder / "saved"
-    )
+    return Learned(name, method, folder, first, second, after_first, (size, method.nbytes()))
 
 
 class TestEveryMethod:
@@ -106,16 +106,16 @@ class TestEveryMethod:
             assert (method.predict(first.x) == first.y).mean() > 0.5
             assert (method.predict(both[0]) == both[1]).mean() > 0.7
 
-    def test_answers_are_classes_seen_so_far(self, learned):
+    def test_predictions_are_classes_seen_so_far(self, learned):
         assert set(learned.after_first.tolist()) <= {0, 1}
         assert set(learned.method.predict(learned.second.x).tolist()) <= {0, 1, 2, 3}
 
     def test_counts_everything_it_needs(self, learned):
-        """Its size is that of what is saved, and what is saved is enough: see the next test."""
+        """Its size is that of its state, and its state is enough to resume: see below."""
         state = learned.method.state()
         counted = sum(value.nbytes for name, value in state.items() if not name.startswith(BOOKKEEPING))
         assert learned.sizes[0] > 0
-        if isinstance(learned.method, methods.METHODS["logcl"].method):
+        if learned.name == "logcl":
             assert learned.sizes[1] <= counted  # the file also holds the global model
         else:
             assert learned.sizes[1] == counted
@@ -130,8 +130,9 @@ class TestEveryMethod:
         )
         assert learned.method.keeps == ("budget" if has_budget else "all" if has_all else "none")
 
-    def test_goes_on_from_a_file_as_if_nothing_had_happened(self, learned, digits):
-        again = methods.load(learned.saved, problem(learned.folder / "again", learned.name))
+    def test_resumes_from_a_checkpoint(self, learned, digits):
+        again = make(learned.name, learned.folder / "again")
+        again.restore(checkpoint.read(learned.folder)[1])
         assert np.array_equal(again.predict(digits[0][:200]), learned.after_first)
         again.learn(learned.second)
         assert np.array_equal(again.predict(digits[0][:300]), learned.method.predict(digits[0][:300]))
@@ -141,13 +142,6 @@ class TestEveryMethod:
         twin = make(learned.name, learned.folder / "twin")
         twin.learn(learned.first)
         assert np.array_equal(twin.predict(digits[0][:200]), learned.after_first)
-
-    def test_a_damaged_file_is_refused(self, learned, tmp_path):
-        content = bytearray(learned.saved.read_bytes())
-        del content[-3:]
-        (tmp_path / "short").write_bytes(content)
-        with pytest.raises(Damaged, match="short"):
-            methods.load(tmp_path / "short", problem(tmp_path / "g", learned.name))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +169,7 @@ class TestFirstTasks:
 
 
 class Interrupts(Silent):
-    """Ctrl-C when so many pieces of work have begun."""
+    """Ctrl-C when `after` fits have started."""
 
     def __init__(self, after: int | None = None) -> None:
         self.begun, self.after = 0, after
@@ -190,7 +184,7 @@ class Interrupts(Silent):
 
 
 def comparable(result: Result) -> dict:
-    """All of a result but its times."""
+    """A result without its times."""
     found = result.model_dump(mode="json", exclude={"seconds", "finished"})
     for task in found["tasks"]:
         del task["seconds"]
@@ -199,7 +193,7 @@ def comparable(result: Result) -> dict:
 
 WARM = {"classifier.warm_start": True, "classifier.warm_share": 0.4}
 RETRAINED = ("logcl", "joint", "cumulative", "generative-replay", "gdumb", "codec-buffer")
-"""Methods that train a classifier on everything they remember, which may go on from the last one."""
+"""Methods that train a classifier on everything they remember, which may start from the last one."""
 
 
 @pytest.mark.parametrize(
@@ -210,7 +204,7 @@ RETRAINED = ("logcl", "joint", "cumulative", "generative-replay", "gdumb", "code
         for name in RETRAINED
     ],
 )
-def test_a_broken_run_finds_what_an_unbroken_one_finds(name, changes, tmp_path, digits):
+def test_an_interrupted_run_has_the_result_of_an_uninterrupted_one(name, changes, tmp_path, digits):
     x, y = digits
     members = [np.flatnonzero(np.isin(y, group))[:30] for group in ((0, 1), (2, 3), (4, 5))]
     stream = Stream("digits", NAMES, x, y, tuple(members), x[1000:1100], y[1000:1100])
@@ -225,19 +219,19 @@ def test_a_broken_run_finds_what_an_unbroken_one_finds(name, changes, tmp_path, 
         )
 
     counted = Interrupts()
-    unbroken = run("unbroken", counted)
-    for share in (0.3, 0.75):  # of the work: in the first task, then in a later one
+    uninterrupted = run("uninterrupted", counted)
+    for share in (0.3, 0.75):  # of all fits: in the first task, then in a later one
         with pytest.raises(KeyboardInterrupt):
-            run("broken", Interrupts(after=max(2, int(share * counted.begun))))
+            run("interrupted", Interrupts(after=max(2, int(share * counted.begun))))
     last = Interrupts()
-    assert comparable(run("broken", last)) == comparable(unbroken)
-    assert last.begun < counted.begun  # what was finished was not done again
-    left = {path.name for path in (tmp_path / "broken").iterdir()}
-    assert left == {path.name for path in (tmp_path / "unbroken").iterdir()}
+    assert comparable(run("interrupted", last)) == comparable(uninterrupted)
+    assert last.begun < counted.begun  # finished work was not repeated
+    left = {path.name for path in (tmp_path / "interrupted").iterdir()}
+    assert left == {path.name for path in (tmp_path / "uninterrupted").iterdir()}
 
 
 class Steps(Silent):
-    """Counts the steps of classifiers."""
+    """The steps of each classifier fit."""
 
     def __init__(self) -> None:
         self.counts: list[int] = []
@@ -253,7 +247,7 @@ class Steps(Silent):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in RETRAINED]
 )
-def test_a_warm_classifier_goes_on_in_fewer_steps_and_no_more_bytes(name, tmp_path, digits):
+def test_a_warm_start_takes_fewer_steps_and_no_more_bytes(name, tmp_path, digits):
     learned = tasks(digits, (0, 1), (2, 3), (4, 5))
     both = []
     for kind, changes in (("cold", {}), ("warm", WARM)):
@@ -271,20 +265,20 @@ def test_a_warm_classifier_goes_on_in_fewer_steps_and_no_more_bytes(name, tmp_pa
     assert warm == [cold[0], *(round(0.4 * count) for count in cold[1:])]
 
 
+def test_methods_share_nothing_but_their_parts():
+    """No list in an import contract, which every new file would have to join."""
+    for path in Path(methods.__file__).parent.rglob("*.py"):
+        imported = re.findall(r"(?:from|import) logcl\.methods\b(.*)", path.read_text())
+        assert all(name.startswith(".parts.") for name in imported), path
+
+
 def test_an_unknown_method_is_named(tmp_path):
     with pytest.raises(BadSettings, match="no method 'magic'; choose one of: logcl"):
         make("magic", tmp_path)
 
 
-def test_a_method_saved_for_other_classes_is_refused(tmp_path, digits):
-    methods.save("finetune", make("finetune", tmp_path / "a"), tmp_path / "saved")
-    settings = preset("fast", (1, 8, 8))
-    with pytest.raises(BadSettings, match="10 other classes"):
-        methods.load(tmp_path / "saved", Problem(settings, ("cat", "dog"), tmp_path / "b"))
-
-
 def test_replayed_samples_are_matched_with_their_originals(tmp_path, digits):
-    """Index codes permute samples within a level; the method still knows which is which."""
+    """Index codes permute samples within a level; the method keeps track of them."""
     settings = override(
         preset("paper-cpu", (1, 8, 8)),
         {

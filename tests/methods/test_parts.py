@@ -1,4 +1,4 @@
-"""What the methods are made of: buffers, selections, importances."""
+"""The parts of methods: buffers, selections, importances, codecs."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ class TestBudget:
             ("6.5 MB", 100_000),
         ],
     )
-    def test_samples_samples_a_class_or_bytes(self, tmp_path, budget, samples):
+    def test_samples_samples_per_class_or_bytes(self, tmp_path, budget, samples):
         assert capacity(budget, problem(tmp_path)) == samples
 
     def test_bytes_count_the_label_and_the_precision(self, tmp_path):
@@ -67,7 +67,7 @@ class TestBudget:
             check_budget(budget)
 
     def test_too_little_for_one_sample(self, tmp_path):
-        with pytest.raises(BadSettings, match="does not even hold one sample"):
+        with pytest.raises(BadSettings, match="does not hold a single sample"):
             capacity("10B", problem(tmp_path))
 
     @given(st.integers(1, 100_000))
@@ -93,7 +93,7 @@ class TestReservoir:
         assert len(set(buffer.y.tolist())) == len(buffer)
         assert torch.equal(buffer.x[:, 0, 0, 0], buffer.y.to(torch.uint8))
 
-    def test_each_sample_has_the_same_chance(self):
+    def test_each_sample_is_equally_likely_to_be_kept(self):
         counts = torch.zeros(100)
         with torch.random.fork_rng():
             torch.manual_seed(2)
@@ -102,7 +102,7 @@ class TestReservoir:
                 for part in torch.arange(100).split(17):
                     buffer.reservoir(torch.zeros(len(part), 1, 8, 8, dtype=torch.uint8), part)
                 counts[buffer.y] += 1
-        # 2000 draws with chance 1/10: 200 each, standard deviation 13.4.
+        # 2000 draws with probability 1/10: 200 each, standard deviation 13.4.
         assert counts.sum() == 20_000
         assert (counts - 200).abs().max() < 5 * 13.4
         assert (counts[:50].mean() - counts[50:].mean()).abs() < 5 * 13.4 * (2 / 50) ** 0.5
@@ -179,7 +179,7 @@ class TestImportance:
             expected += torch.cat([p.grad.reshape(-1) for p in network.parameters()]).square()
         assert torch.allclose(found, expected / len(x), rtol=1e-3, atol=1e-7)
 
-    def test_one_penalty_for_each_task_or_one_that_runs_on(self):
+    def test_one_penalty_per_task_or_a_running_one(self):
         here, there = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 2.0])
         many, one = Consolidated(), Consolidated()
         many.add(here, torch.tensor([1.0, 1.0]))
@@ -192,7 +192,7 @@ class TestImportance:
 
     @pytest.mark.parametrize("name", ["ewc", "si"])
     def test_a_strong_penalty_holds_the_weights(self, name, tmp_path, digits):
-        """The penalty acts: with more of it, the second task moves the important weights less."""
+        """The stronger the penalty, the less the second task moves the important weights."""
         x, y = digits
         moved = {}
         option = {"ewc": "importance", "si": "strength"}[name]
@@ -202,9 +202,7 @@ class TestImportance:
                 rows = np.flatnonzero(np.isin(y, group))[:80]
                 if group == (2, 3):
                     before = flat_weights(method.solver.network).detach().clone()
-                    weight = (
-                        method.consolidated.fisher[0] if name == "ewc" else method.path.importance
-                    ).clone()
+                    weight = (method.consolidated.fisher[0] if name == "ewc" else method.importance).clone()
                 method.learn(Task(x[rows], y[rows]))
             after = flat_weights(method.solver.network).detach()
             moved[strength] = float((weight * (after - before).square()).sum() / weight.sum())
@@ -212,7 +210,7 @@ class TestImportance:
 
 
 def test_ewc_is_stable_under_plain_gradient_steps(tmp_path, digits):
-    """With SGD a spring of λF times the rate above 2 would throw the weights ever further."""
+    """With SGD, λF times the learning rate above 2 would make the weights diverge."""
     x, y = digits
     changes = {
         "classifier.optimiser": "sgd", "classifier.learning_rate": 0.1, "classifier.schedule": "constant",
@@ -238,7 +236,7 @@ class TestCodecs:
         error = np.abs(again.astype(int) - image).mean()
         assert error == 0 if codec == "png" else error < 12
 
-    def test_the_quality_meets_the_bytes_asked_for(self, tmp_path):
+    def test_the_quality_meets_the_bytes_per_sample(self, tmp_path):
         rng = np.random.default_rng(0)
         x = np.repeat(np.repeat(rng.integers(0, 256, (40, 3, 8, 8), dtype=np.uint8), 4, 2), 4, 3)
         y = np.zeros(40, dtype=np.int64)
@@ -246,7 +244,7 @@ class TestCodecs:
             "codec-buffer", problem(tmp_path, shape=(3, 32, 32)), {"bytes_per_sample": 300, "codec": "webp"}
         )
         method.learn(Task(x, y))
-        assert 150 < np.mean([len(content) for content in method.files.contents]) <= 300
+        assert 150 < np.mean([len(file) for file in method.files]) <= 300
 
     def test_fewer_samples_are_kept_where_no_quality_is_low_enough(self, tmp_path):
         rng = np.random.default_rng(0)
@@ -256,14 +254,14 @@ class TestCodecs:
         for _ in range(3):
             x = rng.integers(0, 256, (200, 1, 8, 8), dtype=np.uint8)
             method.learn(Task(x, np.arange(200) % 2))
-        held = sum(len(content) for content in method.files.contents) / 600
+        held = sum(len(file) for file in method.files) / 600
         assert 40 < held < 60
-        assert len(method.files.contents) < 200
+        assert len(method.files) < 200
         replayed = method.replayed()
         assert len(replayed.x) == len(replayed.arrival) == len(set(replayed.arrival)) < 200
-        assert replayed.arrival.max() >= 400  # of every task some
+        assert replayed.arrival.max() >= 400  # some of every task
 
-    def test_what_cannot_be_done_is_said(self, tmp_path):
+    def test_what_is_impossible_is_refused(self, tmp_path):
         with pytest.raises(BadSettings, match="lossless"):
             options_of("codec-buffer", {"codec": "png", "bytes_per_sample": 100})
         with pytest.raises(BadSettings, match="2 channels"):
@@ -285,12 +283,12 @@ def test_the_settings_of_the_literature(name, budget, epochs, batch):
 
 
 def test_retraining_leaves_outputs_of_classes_not_remembered_alone(tmp_path, digits):
-    """They begin as random ones, like those that a growing global model is given."""
+    """They stay random, like the new outputs of a growing global model."""
     x, y = digits
     rows = np.flatnonzero(np.isin(y, (2, 5)))[:60]
     images, labels = torch.from_numpy(x[rows]), torch.from_numpy(y[rows])
     solver = Solver(problem(tmp_path, changes={"classifier.epochs": 1, "classifier.min_steps": 20}))
-    solver.see([7])  # by a buffer that has dropped it since
+    solver.see([7])  # a class that a buffer has dropped since
     before = new_network(solver.problem.network, solver.problem.work(0)).head.weight.detach()
     solver.retrain_on(images, labels)
     after = solver.network.head.weight.detach()

@@ -77,10 +77,7 @@ def run(
     After an interruption the same command goes on: with what is not finished, after its last finished task.
     """
     named = [name.strip() for name in method.split(",")]
-    names = list(METHODS) if named == ["all"] else list(dict.fromkeys(named))
-    unknown = [name for name in names if name not in METHODS]
-    if unknown:
-        raise BadSettings(f"there is no method {unknown[0]!r}; choose from: {', '.join(METHODS)}")
+    names = list(dict.fromkeys(methods.find(name).name for name in (METHODS if named == ["all"] else named)))
     cells = [(name, number) for number in range(seed, seed + seeds) for name in names]
     asked = parse_changes(changes, bits, bytes_per_sample, psnr)
     experiment.examined_every(evaluate)

@@ -1,129 +1,132 @@
-"""Continual-learning methods behind one protocol: `learn(task)`, `predict(x)`, `nbytes()`."""
+"""Continual-learning methods behind one protocol: `learn(task)`, `predict(x)`, `nbytes()`.
+
+Methods are discovered, not listed. Each module of this package holds one `Method` subclass, and sometimes a
+named variant of it. Other packages register theirs under the entry-point group `logcl.methods`; a single file
+outside any package is given by its path, `find("my_rival.py")`.
+"""
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
+import re
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module, util
+from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from pydantic import ValidationError
-
-from logcl.core.errors import BadSettings, Damaged
-from logcl.core.files import write_atomically
+from logcl.core.errors import BadSettings
 from logcl.core.settings import Frozen, changed, described, parse_as
-from logcl.methods.binplay import BinPlay
-from logcl.methods.codec_buffer import CodecBuffer
-from logcl.methods.cumulative import Cumulative
-from logcl.methods.curl import CURL
-from logcl.methods.dgr_vae import DGRVAE
-from logcl.methods.er import ER
-from logcl.methods.ewc import EWC
-from logcl.methods.finetune import Finetune
-from logcl.methods.gdumb import GDumb
-from logcl.methods.generative_replay import GenerativeReplay
-from logcl.methods.gmed import GMED
-from logcl.methods.gss import GSS
-from logcl.methods.hypercl import HyperCL
-from logcl.methods.icarl import ICaRL
-from logcl.methods.joint import Joint
-from logcl.methods.logcl import LogCL
-from logcl.methods.mir import MIR
 from logcl.methods.parts.protocol import HasLevels, Keeps, Method, Problem, Replayed, Replays, State
-from logcl.methods.si import SI
-from logcl.methods.vcl import VCL
-from logcl.nn import blobs
 
 __all__ = [
-    "METHODS", "HasLevels", "Method", "Problem", "Replayed", "Replays", "State", "create", "keeps", "load",
-    "options_of", "save",
+    "METHODS", "HasLevels", "Method", "Problem", "Replayed", "Replays", "State", "create", "find", "keeps",
+    "options_of",
 ]  # fmt: skip
 
-
-@dataclass(frozen=True)
-class Entry:
-    """A method's name stands for a class, and for options that differ from the class's own."""
-
-    method: type[Method]
-    summary: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
+METHODS: Mapping[str, type[Method]]
+"""All methods by name: LogCL, then the bounds, then its rivals. They are imported when this is first used."""
 
 
-METHODS: dict[str, Entry] = {
-    "logcl": Entry(LogCL, "the paper's method: every sample in logarithmically many generative models"),
-    "finetune": Entry(Finetune, "lower bound: each task in turn, nothing against forgetting"),
-    "joint": Entry(Joint, "upper bound: all raw data, trained on when asked"),
-    "cumulative": Entry(Cumulative, "joint training, repeated after each task"),
-    # The paper's replay buffer is trained like LogCL, on raw samples instead of replay: joint training.
-    "replay-buffer": Entry(Joint, "keeps every raw sample, and is otherwise trained like LogCL"),
-    "codec-buffer": Entry(CodecBuffer, "every sample as a WebP, JPEG, AVIF or PNG file"),
-    "generative-replay": Entry(GenerativeReplay, "one generative model, retrained on all it regenerates"),
-    "binplay": Entry(BinPlay, "one decoder with codes from sample indices"),
-    "ewc": Entry(EWC, "elastic weight consolidation"),
-    "ewc-online": Entry(EWC, "elastic weight consolidation with one running penalty", {"online": True}),
-    "si": Entry(SI, "synaptic intelligence"),
-    "er": Entry(ER, "experience replay from a reservoir"),
-    "mir": Entry(MIR, "experience replay of the samples that would suffer most"),
-    "gss": Entry(GSS, "experience replay of samples with different gradients"),
-    "gmed": Entry(GMED, "experience replay of edited samples"),
-    "icarl": Entry(ICaRL, "herded exemplars, distillation, nearest mean"),
-    "gdumb": Entry(GDumb, "a balanced buffer, trained on from scratch"),
-    "vcl": Entry(VCL, "a posterior over weights is the next task's prior; a coreset refines the answer"),
-    "curl": Entry(CURL, "a mixture VAE that grows, and replays itself; a component's labels answer"),
-    "dgr-vae": Entry(DGRVAE, "deep generative replay from a VAE that goes on from task to task"),
-    "hypercl": Entry(HyperCL, "generative replay from decoders that a hypernetwork writes, one a task"),
-}
+def __getattr__(attribute: str) -> Any:
+    if attribute == "METHODS":
+        return _methods()
+    raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
 
 
-class Saved(Frozen):
-    """What a saved method says of itself."""
+@cache
+def _methods() -> dict[str, type[Method]]:
+    modules = [import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)]
+    classes = [method for module in modules for method in _defined_in(module)]
+    found: dict[str, type[Method]] = {}
+    for method in sorted(classes, key=lambda method: (method.name != "logcl", not method.bound, method.name)):
+        _add(method, found)
+    for entry in entry_points(group="logcl.methods"):
+        try:
+            method = entry.load()
+        except (ImportError, AttributeError) as error:
+            raise BadSettings(
+                f"the method {entry.value} cannot be imported ({error}); repair or uninstall its package"
+            ) from error
+        if not (inspect.isclass(method) and issubclass(method, Method)):
+            raise BadSettings(f"the entry point {entry.value} is no method; it must be a Method subclass")
+        _add(method, found)
+    return found
 
-    method: str
-    options: dict[str, Any]
-    classes: tuple[str, ...]
+
+def _defined_in(module: ModuleType) -> list[type[Method]]:
+    """The methods that a module defines and names, not those it imports or derives from."""
+    classes = inspect.getmembers(module, inspect.isclass)
+    own = [kind for _, kind in classes if kind.__module__ == module.__name__ and "name" in vars(kind)]
+    return [kind for kind in own if issubclass(kind, Method)]
+
+
+def _add(method: type[Method], known: dict[str, type[Method]]) -> None:
+    where = f"the method {method.name!r} in {inspect.getfile(method)}"
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", method.name):
+        raise BadSettings(f"{where} has an unusable name; use lower-case letters, digits and hyphens")
+    if known.setdefault(method.name, method) is not method:
+        other = inspect.getfile(known[method.name])
+        raise BadSettings(f"{where} has the same name as the one in {other}; rename one of them")
+
+
+def find(name: str) -> type[Method]:
+    """The method called `name`, or the one in the Python file `name`, known by its own name from then on."""
+    methods = _methods()
+    if name.endswith(".py"):
+        method = _loaded(Path(name).resolve())
+        _add(method, methods)
+        return method
+    if name not in methods:
+        raise BadSettings(
+            f"there is no method {name!r}; choose one of: {', '.join(methods)}, or give a Python file"
+        )
+    return methods[name]
+
+
+@cache
+def _loaded(path: Path) -> type[Method]:
+    """The method in a Python file; importing it runs its code."""
+    if not path.is_file():
+        raise BadSettings(f"the method's file {path} does not exist; check the path")
+    spec = util.spec_from_file_location(str(path), path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # where pydantic looks up the types of annotations
+    spec.loader.exec_module(module)
+    found = _defined_in(module)
+    if len(found) != 1:
+        names = ", ".join(method.__name__ for method in found)
+        raise BadSettings(
+            f"{path} defines several methods ({names}); put each into its own file"
+            if found
+            else f"{path} defines no method; add a subclass of logcl.methods.Method with a `name`"
+        )
+    return found[0]
 
 
 def options_of(name: str, changes: Mapping[str, Any] | None = None) -> Frozen:
-    """The options of the method called `name`, some of them changed; values may be strings, names dotted."""
-    if name not in METHODS:
-        raise BadSettings(f"there is no method {name!r}; choose one of: {', '.join(METHODS)}")
-    entry = METHODS[name]
-    usual = parse_as(entry.method.Options, entry.changes)
-    data, wrong = changed(usual, changes or {})
+    """The options of a method, with `changes` to its defaults; names may be dotted, values strings."""
+    method = find(name)
+    data, wrong = changed(method.Options(), changes or {})
     if wrong is not None:
-        known = ", ".join(f"{name}.{option}" for option, _, _ in described(usual)) or "none"
-        raise BadSettings(f"there is no option {name}.{wrong}; the options of {name} are: {known}")
-    return parse_as(entry.method.Options, data)
+        known = ", ".join(f"{method.name}.{option}" for option, _, _ in described(method.Options())) or "none"
+        raise BadSettings(
+            f"there is no option {method.name}.{wrong}; the options of {method.name} are: {known}"
+        )
+    return parse_as(method.Options, data)
 
 
 def keeps(name: str) -> Keeps:
-    """Which samples a method keeps; one that is not known here, out of a result file, has none to show."""
-    return METHODS[name].method.keeps if name in METHODS else "none"
+    """Which samples a method keeps; "none" for an unknown one, which a result file may name."""
+    return find(name).keeps if name in _methods() or name.endswith(".py") else "none"
 
 
 def create(name: str, problem: Problem, options: Mapping[str, Any] | None = None) -> Method:
     """The method called `name`, before its first task."""
-    chosen = options_of(name, options)
-    return METHODS[name].method(problem, chosen)
-
-
-def save(name: str, method: Method, path: Path) -> None:
-    """Keep everything the method needs to go on, as one file that runs no code when it is read."""
-    about = Saved(
-        method=name, options=method.options.model_dump(mode="json"), classes=method.problem.classes
-    )  # fmt: skip
-    write_atomically(path, blobs.pack(about, method.state()))
-
-
-def load(path: Path, problem: Problem) -> Method:
-    """A method as it was saved, to go on with the same problem."""
-    name = str(path)
-    about, state = blobs.unpack(path.read_bytes(), Saved, name)
-    if about.classes != problem.classes:
-        raise BadSettings(f"{path} was saved for {len(about.classes)} other classes; load it with those")
-    method = create(about.method, problem, about.options)
-    try:
-        method.restore(state)
-    except (KeyError, RuntimeError, ValueError, ValidationError) as error:
-        raise Damaged(f"{name} does not hold what the method {about.method} keeps ({error})") from error
-    return method
+    return find(name)(problem, options_of(name, options))

@@ -8,14 +8,17 @@ from logcl.methods.parts.single_model import SingleModel
 
 
 class BinPlay(SingleModel):
-    """A single decoder is all that is kept: sample i is whatever it makes of code c(i).
+    """Keeps a single decoder: sample i is what it decodes from code c(i).
 
-    With the preset `paper` it has the published networks and hyperparameters. Those take days on a CPU; with
-    the presets for a CPU it has the decoder of `paper-cpu`, which also reads codes of the index alone.
+    With the preset `paper` it has the published networks and hyperparameters, which take days on a CPU. With
+    other presets it has the decoder of `paper-cpu`, whose codes also depend on the index alone.
     """
 
+    name = "binplay"
+    summary = "one decoder with codes from sample indices"
+
     def generator(self) -> GeneratorSettings:
-        """Codes of the index."""
+        """Settings whose codes are computed from the sample index."""
         settings = self.problem.settings
         if settings.generator.codes == "index":
             return settings.generator

@@ -1,32 +1,33 @@
 """Continual unsupervised representation learning, CURL (Rao et al. 2019).
 
-A variational autoencoder whose latent space is a mixture: x ← z ← y, with a component y = k for each cluster.
+A variational autoencoder whose latent space is a mixture: x ← z ← y, with a component y = k per cluster.
 
     ELBO(x) = Σ_k q(k|x) [ E log p(x|z) - KL(q(z|x,k) ‖ p(z|k)) ]  -  KL(q(k|x) ‖ uniform)
 
-Samples that it explains poorly wait until there are enough of them for a new component. Earlier tasks are
-replayed by a snapshot of the model, taken when a task begins: z ~ p(z|k), with k as the label of the replayed
-image. Components remember the labels of the samples that came to them, p(label|k); that is the classifier:
+Poorly explained samples are collected until there are enough for a new component. Earlier tasks are replayed
+from a snapshot of the model, taken when a task starts: z ~ p(z|k), with k as the target of the new image.
+Counting the labels of the samples assigned to each component gives p(label|k), and so the classifier:
 
     p(label|x) = Σ_k q(k|x) p(label|k)
 
 With labels (`supervised`), q(k|x) in the ELBO is conditioned on the label and -log p(label|x) is added. There
-is one component for each class then, and this is the paper's supervised variant.
+is then one component per class: the paper's supervised variant.
 
-Where it deviates from the paper:
-- A threshold of -200 nats means something on binary MNIST only. Here the entropy of the grey pixels is taken
-  off the negative ELBO, and a sample is poor that lies so many deviations above the running mean.
-- Grey images are not binarised. White noise on what the encoder sees, as in every classifier here, hides the
-  difference between real and replayed images instead.
-- Poor samples do not wait beyond the end of a task, because its data is gone then; in a small task an eighth
-  of the samples is enough.
-- Terms with q(k|x) below 0.001 are left out of the expectation: it is cheaper, and as good as exact.
+Deviations from the paper:
+- Its threshold of -200 nats is for binary MNIST only. Here the entropy of the grey pixels is subtracted from
+  the negative ELBO, and a sample is poor if it lies some standard deviations above the running mean.
+- Grey images are not binarised. Instead white noise on the encoder's input, as for every classifier here,
+  hides the difference between real and replayed images.
+- Poor samples are not collected across tasks, since the data of a task is gone after it; in a small task, an
+  eighth of its samples is enough for a new component.
+- Terms with q(k|x) below 0.001 are left out of the sum, which is cheaper and as good.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,9 @@ from torch import Tensor, nn
 from logcl.core.errors import NotTrained
 from logcl.core.images import rows_at_once
 from logcl.core.settings import Frozen, Recipe
-from logcl.methods.parts.protocol import Method, Problem, State
-from logcl.methods.parts.solver import tensors
+from logcl.methods.parts.protocol import Method, Problem, State, without_prefix
+from logcl.methods.parts.solver import in_blocks, tensors
+from logcl.methods.parts.vae import gaussian_kl, mlp
 from logcl.nn import blobs
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
@@ -47,61 +49,61 @@ from logcl.nn.training import fit, seeded
 from logcl.streams import Task
 
 _NEGLIGIBLE = 1e-3  # of q(k|x)
-_MEMORY = 0.95  # of the running mean and deviation, a batch
+_MEMORY = 0.95  # of the running mean and deviation, per batch
 
 
 class CURLOptions(Frozen):
     """The mixture, how it grows and how it is trained."""
 
     supervised: bool = True
-    """Whether labels say which components a sample may come from. Without, they only name the components."""
+    """Whether labels decide which component a sample belongs to; if not, they only name components."""
     width: int | None = Field(None, ge=1, le=65_536)
-    """Hidden units of encoder and decoder, two layers each; None is twice an image's values, from 64 to 256.
-    The paper has 1200 to 150 and 500: more than a CPU likes."""
+    """Hidden units in each of the two layers of encoder and decoder. None is twice the values of an image,
+    from 64 to 256. The paper's 1200 to 150 and 500 are slow on a CPU."""
     latents: int = Field(32, ge=1, le=4096)
     """Dimensions of z, as in the paper."""
     components: int = Field(3, ge=1, le=1000)
-    """Without labels: components a class, at most. The authors have places for 25 on MNIST's ten digits."""
+    """Without labels: maximum number of components per class. The authors allow 25 for MNIST's 10 digits."""
     enough: int = Field(100, ge=1, le=1_000_000)
-    """Poor samples that make a new component, as in the paper; without labels at most an eighth of a task."""
+    """Poor samples that start a new component: the paper's number; without labels, at most an eighth of a
+    task."""
     poor: float = Field(1.5, gt=0)
-    """Without labels: a sample is poor so many deviations above the running mean. Tried on digits."""
+    """Without labels: a sample is poor if its negative ELBO is this many standard deviations above the running
+    mean; tuned on digits."""
     wait: int = Field(100, ge=0, le=1_000_000)
-    """Without labels: steps after a new component, and at the very beginning, in which no sample is poor; as
-    in the authors' code."""
+    """Without labels: steps at the very start and after each new component in which no sample counts as poor,
+    as in the authors' code."""
     training: Recipe = Recipe(epochs=20, min_steps=600, learning_rate=3e-3)
-    """How the model is trained on a task and on replay. The authors have a rate of 1e-3 and many more steps;
-    with as few as these, digits were remembered less well at 1e-3."""
+    """How the model is trained on a task and on replay. The authors use 1e-3 and many more steps; with this
+    few, digits are remembered less well at 1e-3."""
     starting: Recipe = Recipe(epochs=10, min_steps=50, learning_rate=1e-3, schedule="constant")
-    """How a new component is trained on the poor samples first; ten passes, as in the authors' code."""
+    """How a new component is first trained, on the poor samples alone; ten epochs as in the authors' code."""
 
 
 class Mixture(nn.Module):
-    """The generative model and its inference network, with places for `most` components.
+    """The generative model and its inference network, with room for `capacity` components.
 
-    Places that are not taken yet cost no time, have no gradients and are not kept.
+    Inactive components cost no time, receive no gradients and are not saved.
     """
 
-    def __init__(self, values: int, options: CURLOptions, most: int, noise: float) -> None:
+    def __init__(self, values: int, options: CURLOptions, capacity: int, noise: float) -> None:
         super().__init__()
         width, latents = options.width or min(max(2 * values, 64), 256), options.latents
-        self.most, self.active, self.noise = most, 0, noise
-        self.encoder = nn.Sequential(nn.Linear(values, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
-        self.decoder = nn.Sequential(
-            nn.Linear(latents, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, values)
-        )
-        # Tables with a row for each component. Weights take the encoder's output and a constant 1.
+        self.capacity, self.active, self.noise = capacity, 0, noise
+        self.encoder = nn.Sequential(*mlp([values, width, width]), nn.ReLU())
+        self.decoder = mlp([latents, width, width, values])
+        # A row per component. Weights apply to the encoder's output and a constant 1.
         scale = math.sqrt(1 / width)
         self.tables = nn.ParameterDict(
             {
-                "choice": scale * torch.randn(most, width + 1),
-                "posterior": scale * torch.randn(most, 2 * latents, width + 1),
-                "prior": torch.zeros(most, 2 * latents),
+                "choice": scale * torch.randn(capacity, width + 1),
+                "posterior": scale * torch.randn(capacity, 2 * latents, width + 1),
+                "prior": torch.zeros(capacity, 2 * latents),
             }
         )
 
     def features(self, x: Tensor) -> Tensor:
-        """What choice and posterior see of flat images: (n, width + 1)."""
+        """The encoder's output for flat images, with a 1: (n, width + 1)."""
         return nn.functional.pad(self.encoder(x), (0, 1), value=1.0)
 
     def choice(self, features: Tensor) -> Tensor:
@@ -110,16 +112,14 @@ class Mixture(nn.Module):
         return scores.log_softmax(dim=1)
 
     def divergences(self, x: Tensor, features: Tensor, rows: Tensor, components: Tensor) -> Tensor:
-        """Minus the bracket of the ELBO for pairs of image and component, less the entropy of the pixels.
+        """The negative bracket of the ELBO, less the entropy of the pixels, for pairs of image and component.
 
-        Per pair, in nats: KL(x ‖ p(x|z)) over pixels, z ~ q(z|x,k), and KL(q(z|x,k) ‖ p(z|k)). What is taken
-        off does not depend on the model; what is left is 0 for a perfect one, however grey the image.
+        Per pair, in nats: KL(x ‖ p(x|z)) over pixels, z ~ q(z|x,k), plus KL(q(z|x,k) ‖ p(z|k)). The entropy
+        does not depend on the model; with it subtracted, a perfect model has 0 for grey images too.
         """
         table = self.tables["posterior"][: self.active]
         mean, log_std = torch.einsum("nw,klw->nkl", features, table)[rows, components].chunk(2, dim=1)
-        at, log_scale = self.tables["prior"][components].chunk(2, dim=1)
-        squares = (2 * (log_std - log_scale)).exp() + (mean - at).square() * (-2 * log_scale).exp()
-        latent = (log_scale - log_std + squares / 2 - 0.5).sum(dim=1)
+        latent = gaussian_kl(mean, log_std, *self.tables["prior"][components].chunk(2, dim=1)).sum(dim=1)
         z = mean + log_std.exp() * torch.randn_like(mean)
         cost = nn.functional.binary_cross_entropy_with_logits(self.decoder(z), x[rows], reduction="none")
         entropy = -(torch.xlogy(x, x) + torch.xlogy(1 - x, 1 - x)).sum(dim=1)
@@ -129,8 +129,8 @@ class Mixture(nn.Module):
     def losses(self, x: Tensor, evidence: Tensor) -> tuple[Tensor, Tensor]:
         """-ELBO - log Σ_k q(k|x) e(k), and -ELBO alone, per image (less the entropy of the pixels).
 
-        The evidence e (n, active) is what else is known of the component: ones for nothing, p(label|k) for a
-        label, one-hot for a replayed image. Inside the ELBO, q(k|x) is conditioned on it.
+        The evidence e (n, active) is what is known about the component besides x: ones for nothing,
+        p(label|k) for a label, one-hot for a replayed image. In the ELBO, q(k|x) is conditioned on it.
         """
         features = self.features(x + self.noise * torch.randn_like(x))
         log_joint = self.choice(features) + evidence.clamp(min=1e-30).log()
@@ -145,7 +145,7 @@ class Mixture(nn.Module):
 
     @torch.no_grad()
     def grow(self, x: Tensor) -> None:
-        """Activate a component that starts as a copy of the one which most of `x` comes from."""
+        """Activate a component: a copy of the one to which most of `x` belongs."""
         if self.active:
             best = int(self.choice(self.features(x)).exp().sum(dim=0).argmax())
             for table in self.tables.values():
@@ -154,48 +154,48 @@ class Mixture(nn.Module):
 
     @torch.no_grad()
     def generate(self, components: Tensor) -> Tensor:
-        """Flat grey images, one out of each component given."""
+        """One flat image in [0, 1] per entry of `components`."""
         mean, log_std = self.tables["prior"][components].chunk(2, dim=1)
         images: Tensor = self.decoder(mean + log_std.exp() * torch.randn_like(mean)).sigmoid()
         return images
 
 
-class Clusters:
-    """The mixture, the labels of its components, and how well it has explained the samples lately."""
+class CURL(Method):
+    """A single growing mixture; no samples are kept."""
 
-    def __init__(self, problem: Problem, options: CURLOptions) -> None:
-        self.problem, self.options = problem, options
+    name = "curl"
+    summary = "a growing mixture VAE that replays itself; components predict by their labels"
+    Options = CURLOptions
+    options: CURLOptions
+
+    def __init__(self, problem: Problem, options: Any = None) -> None:
+        super().__init__(problem, options)
         classes = len(problem.classes)
-        self.most = classes * (1 if options.supervised else options.components)
-        self.labels = torch.zeros(self.most, classes)
-        """Samples of each class that came to a component: (components, classes)."""
+        self.capacity = classes * (1 if self.options.supervised else self.options.components)
+        self.labels = torch.zeros(self.capacity, classes)
+        """Samples of each class assigned to each component: (components, classes)."""
         self.running = torch.zeros(2)
-        """Mean and mean square of the negative ELBO."""
+        """Running mean and mean square of the negative ELBO."""
         self.tasks = 0
-        self._model: Mixture | None = None
 
-    @property
+    @cached_property
     def model(self) -> Mixture:
         """The mixture, without components before the first task."""
-        if self._model is None:
-            values = math.prod(self.problem.settings.image_shape)
-            noise = self.problem.settings.classifier.noise
-            with seeded(self.problem.work(0).generator):
-                self._model = Mixture(values, self.options, self.most, noise).to(choose_device())
-        return self._model
+        values = math.prod(self.problem.settings.image_shape)
+        noise = self.problem.settings.classifier.noise
+        with seeded(self.problem.work(0).generator):
+            return Mixture(values, self.options, self.capacity, noise).to(choose_device())
 
-    def learn(self, images: Tensor, labels: Tensor) -> None:
-        """Train on a task and on as much replay; grow where the task is not explained."""
-        device = choose_device()
-        images, model = images.flatten(1), self.model
+    def learn(self, task: Task) -> None:
+        """Train on the task and on as much replay; add components where the task is not explained."""
+        images, labels = tensors(task)
+        images, model, device = images.flatten(1), self.model, choose_device()
         snapshot, shares = copy.deepcopy(model).requires_grad_(False), self.labels.sum(dim=1)
         before = self.labels.clone()
         poor = torch.zeros(len(labels), dtype=torch.bool)
         enough = min(self.options.enough, len(labels) // 8 + 1)
+        waited = self.options.wait if self.tasks else 0
         self.tasks += 1
-
-        def expand(rows: Tensor) -> None:
-            self._expand(to_unit(images[rows].to(device)), labels[rows])
 
         def loss(rows: Tensor) -> Tensor:
             x, evidence = to_unit(images[rows].to(device)), self._evidence(labels[rows])
@@ -208,75 +208,70 @@ class Clusters:
                 poor[rows] |= self._poor(bound[: len(rows)].detach().cpu())
             return value.mean()
 
-        waited = 0 if self.tasks == 1 else self.options.wait
-
         def grow() -> None:
             nonlocal waited
             waited += 1
             if waited <= self.options.wait:
                 poor.zero_()
-            elif model.active < model.most and int(poor.sum()) >= enough:
-                expand(poor.nonzero()[:, 0])
+            elif model.active < model.capacity and int(poor.sum()) >= enough:
+                self._expand(images[poor], labels[poor])
                 poor.zero_()
                 waited = 0
 
-        # What no component can stand for is poor without a look: the first samples, or those of a new class.
+        # The very first samples and those of a new class need a component without any test.
         if self.options.supervised:
             for label in labels.unique():
                 if not self.labels[:, label].any():
-                    expand((labels == label).nonzero()[: self.options.enough, 0])
+                    rows = (labels == label).nonzero()[: self.options.enough, 0]
+                    self._expand(images[rows], labels[rows])
         elif not model.active:
-            expand(torch.arange(enough))
+            self._expand(images[:enough], labels[:enough])
+        work = self.problem.work(self.tasks)
         with self.problem.clock("train"):
-            fit(
-                model,
-                loss,
-                len(labels),
-                self.options.training,
-                self.problem.work(self.tasks),
-                after_step=grow,
-            )
+            fit(model, loss, len(labels), self.options.training, work, after_step=grow)
         self.labels = before + self._assigned(images, labels)
 
-    def _expand(self, x: Tensor, labels: Tensor) -> None:
-        """A new component for these images; only components are trained here, not what they share."""
-        model = self.model
+    def _expand(self, images: Tensor, labels: Tensor) -> None:
+        """Add a component for these images; this trains only the tables, not the shared networks."""
+        model, x = self.model, to_unit(images.to(choose_device()))
         model.grow(x)
         new = model.active - 1
         self.labels[new] = labels.bincount(minlength=self.labels.shape[1]).float()
         evidence = nn.functional.one_hot(torch.tensor(new), model.active).float().to(x.device)
+
+        def loss(rows: Tensor) -> Tensor:
+            return model.losses(x[rows], evidence.expand(len(rows), -1))[0].mean()
+
         work = self.problem.work(self.tasks, model.active, name="new component")
         with self.problem.clock("train"):
-            fit(
-                model.tables,
-                lambda rows: model.losses(x[rows], evidence.expand(len(rows), -1))[0].mean(),
-                len(x), self.options.starting, work,
-            )  # fmt: skip
+            fit(model.tables, loss, len(x), self.options.starting, work)
 
     def _evidence(self, labels: Tensor) -> Tensor:
-        """What labels say of components: (n, active)."""
+        """What labels say about components: (n, active)."""
         if not self.options.supervised:
             return torch.ones(len(labels), self.model.active, device=choose_device())
         return self._given_component()[:, labels].T.to(choose_device())
 
     def _given_component(self) -> Tensor:
-        """p(label|k): (active, classes); zeros for a component to which nothing came."""
+        """p(label|k): (active, classes); zeros for a component without samples."""
         counts = self.labels[: self.model.active]
         return counts / counts.sum(dim=1, keepdim=True).clamp(min=1e-12)
 
     def _poor(self, bound: Tensor) -> Tensor:
-        """Which samples of a batch are explained far worse than those before; then they count as well."""
+        """Which samples of a batch are explained far worse than earlier ones; updates the running mean."""
         mean, square = self.running.tolist()
         deviation = math.sqrt(max(square - mean**2, 0.0))
-        found = bound > mean + self.options.poor * deviation
+        found: Tensor = bound > mean + self.options.poor * deviation
         now = torch.stack([bound.mean(), bound.square().mean()])
-        first = not square
-        self.running = now if first else _MEMORY * self.running + (1 - _MEMORY) * now
-        return torch.zeros_like(found) if first else found
+        if not square:  # the first batch
+            self.running = now
+            return torch.zeros_like(found)
+        self.running = _MEMORY * self.running + (1 - _MEMORY) * now
+        return found
 
     @torch.no_grad()
     def _assigned(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Samples of each class that come to each component, in fractions: (components, classes)."""
+        """Samples of each class assigned to each component, in fractions: (components, classes)."""
         counts = torch.zeros_like(self.labels)
         for rows in torch.arange(len(labels)).split(rows_at_once(images.shape[1:])):
             x = to_unit(images[rows].to(choose_device()))
@@ -286,56 +281,35 @@ class Clusters:
             counts[: self.model.active] += shares.T @ classes
         return counts
 
-    @torch.no_grad()
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """argmax Σ_k q(k|x) p(label|k), over the components to which samples came."""
+        """argmax Σ_k q(k|x) p(label|k), over the components with samples."""
         if not self.tasks:
             raise NotTrained("this method has seen no task yet; learn one first")
-        device, rows = choose_device(), rows_at_once(x.shape[1:])
-        named = self._given_component().to(device)
-        answers = [torch.empty(0, dtype=torch.int64)]
-        for start in range(0, len(x), rows):
-            flat = to_unit(torch.from_numpy(x[start : start + rows].copy()).flatten(1).to(device))
-            scores = self.model.choice(self.model.features(flat)).masked_fill(~named.any(dim=1), -math.inf)
-            answers.append((scores.softmax(dim=1) @ named).argmax(dim=1).cpu())
-        return torch.cat(answers).numpy()
+        named = self._given_component().to(choose_device())
+
+        def probabilities(images: Tensor) -> Tensor:
+            scores = self.model.choice(self.model.features(images.flatten(1)))
+            return scores.masked_fill(~named.any(dim=1), -math.inf).softmax(dim=1) @ named
+
+        return in_blocks(probabilities, x).argmax(dim=1).numpy()
 
     def state(self) -> State:
-        """The model with its active components, their labels, and the running figures.
-
-        The next task's snapshot is the model itself.
-        """
+        """The model with its active components, their labels, and the running mean."""
         known = {"tasks": torch.tensor(self.tasks), "running": self.running.clone()}
-        if self._model is None:
+        if not self.tasks:
             return known
-        weights = blobs.weights(self._model, "model")
-        tables = {name: weights[name][: self._model.active].clone() for name in weights if ".tables." in name}
-        return known | weights | tables | {"labels": self.labels[: self._model.active].clone()}
+        weights, active = blobs.weights(self.model, "model"), self.model.active
+        tables = {name: weights[name][:active].clone() for name in weights if ".tables." in name}
+        return known | weights | tables | {"labels": self.labels[:active].clone()}
 
     def restore(self, state: State) -> None:
         """The inverse of `state`."""
         self.tasks, self.running = int(state["tasks"]), state["running"].clone()
-        mine = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
-        if mine:
-            active = len(state["labels"])
-            own = self.model.state_dict()
-            for name in [name for name in mine if name.startswith("tables.")]:
-                mine[name] = torch.cat([mine[name], own[name][active:].cpu()])
-            self.model.load_state_dict(mine)
+        if self.tasks:
+            active, weights = len(state["labels"]), without_prefix("model.", state)
+            for name, own in self.model.state_dict().items():
+                if name.startswith("tables."):
+                    weights[name] = torch.cat([weights[name], own[active:].cpu()])
+            self.model.load_state_dict(weights)
             self.model.active = active
             self.labels[:active] = state["labels"]
-
-
-class CURL(Method):
-    """One growing mixture; nothing else is kept, above all no sample."""
-
-    Options = CURLOptions
-    options: CURLOptions
-
-    def __init__(self, problem: Problem, options: Any = None) -> None:
-        super().__init__(problem, options)
-        self.solver: Clusters = Clusters(problem, self.options)
-
-    def learn(self, task: Task) -> None:
-        """Train on the task beside replay of the tasks before."""
-        self.solver.learn(*tensors(task))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,8 +11,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.core.settings import Frozen, Recipe
-from logcl.methods.parts.generated import learn_beside, weighted
-from logcl.methods.parts.protocol import Method, Part, Problem, State
+from logcl.methods.parts.generated import learn_with_replay, weighted
+from logcl.methods.parts.protocol import Method, Problem, State, without_prefix
 from logcl.methods.parts.solver import Solver, tensors
 from logcl.methods.parts.vae import Decoder, Encoder, as_images, hidden_sizes, latent_size, negative_elbo
 from logcl.nn import blobs
@@ -20,24 +21,24 @@ from logcl.nn.images import to_unit
 from logcl.nn.training import fit, seeded
 from logcl.streams import Task
 
-_GENERATOR = 0xD6  # sets the generator's randomness apart from the classifier's
+_GENERATOR = 0xD6  # keeps the generator's randomness apart from the classifier's
 
 
 class DGROptions(Frozen):
-    """The generator's hyperparameters; the classifier has those that all methods share."""
+    """Hyperparameters of the generator; the classifier's are shared by all methods."""
 
     hidden: tuple[int, ...] = (400, 400)
-    """Units of the hidden layers of encoder and decoder: van de Ven et al. 2022 on Split MNIST. Never more
-    than twice the values of an image."""
+    """Units of the hidden layers of encoder and decoder: van de Ven et al. 2022 on Split MNIST. At most twice
+    the values of an image."""
     latent: int = Field(100, ge=1, le=65_536)
-    """Entries of z, from the same place. Never more than a quarter of the values of an image."""
+    """Entries of z, from the same paper. At most a quarter of the values of an image."""
     generator: Recipe = Recipe(epochs=20, min_steps=800, learning_rate=3e-3)
-    """How the VAE is trained on each task: Adam and batches of 128 as there, on Split MNIST about the 2000
-    steps; small tasks have fewer, at a rate that goes up to three times theirs."""
+    """How the VAE is trained on each task: Adam and batches of 128 as in that paper, and on Split MNIST about
+    its 2000 steps; small tasks take fewer, with a learning rate up to three times as high."""
 
 
 class VAE(nn.Module):
-    """Both halves."""
+    """Encoder and decoder."""
 
     def __init__(self, problem: Problem, options: DGROptions) -> None:
         super().__init__()
@@ -48,35 +49,31 @@ class VAE(nn.Module):
         self.decoder = Decoder(self.latent, hidden[::-1], shape)
 
     def losses(self, pixels: Tensor) -> Tensor:
-        """The negative ELBO of each uint8 image, in nats a value."""
+        """The negative ELBO of each uint8 image: (n,), in nats per value."""
         return negative_elbo(self.encoder, self.decoder, to_unit(pixels.to(choose_device())))
 
     @torch.no_grad()
     def draw(self, count: int) -> Tensor:
-        """uint8 images (count, C, H, W) for latents out of the prior."""
-        return as_images(
-            self.decoder(torch.randn(count, self.latent, device=choose_device())), self.image_shape
-        )
+        """uint8 images (count, C, H, W) decoded from latents of the prior."""
+        latents = torch.randn(count, self.latent, device=choose_device())
+        return as_images(self.decoder(latents), self.image_shape)
 
 
 class Generator:
-    """The VAE that goes on from task to task, and how many there were."""
+    """A VAE that is trained task by task."""
 
     def __init__(self, problem: Problem, options: DGROptions) -> None:
         self.problem, self.options = problem, options
         self.tasks = 0
-        self._vae: VAE | None = None
 
-    @property
+    @cached_property
     def vae(self) -> VAE:
-        """With random weights before the first task."""
-        if self._vae is None:
-            with seeded(self.problem.work(_GENERATOR).generator):
-                self._vae = VAE(self.problem, self.options).to(choose_device())
-        return self._vae
+        """The VAE, with random weights before the first task."""
+        with seeded(self.problem.work(_GENERATOR).generator):
+            return VAE(self.problem, self.options).to(choose_device())
 
     def learn(self, images: Tensor) -> None:
-        """Go on with new images, beside those that the VAE drew before this task."""
+        """Train on new images and on replay from the VAE as it was before the task."""
         self.tasks += 1
         vae, number = self.vae, self.tasks
         before = copy.deepcopy(vae)
@@ -92,7 +89,7 @@ class Generator:
             fit(vae, loss, len(images), self.options.generator, work)
 
     def state(self) -> State:
-        """The number of tasks and, after the first, both halves: the encoder is where the next one starts."""
+        """The number of tasks and the VAE, including the encoder, from which the next task starts."""
         known = {"generator.tasks": torch.tensor(self.tasks)}
         return known | (blobs.weights(self.vae, "vae") if self.tasks else {})
 
@@ -100,13 +97,14 @@ class Generator:
         """The inverse of `state`."""
         self.tasks = int(state["generator.tasks"])
         if self.tasks:
-            mine = {k.removeprefix("vae."): v for k, v in state.items() if k.startswith("vae.")}
-            self.vae.load_state_dict(mine)
+            self.vae.load_state_dict(without_prefix("vae.", state))
 
 
 class DGRVAE(Method):
-    """A scholar, generator and solver; each task makes the next one out of new samples and the last one."""
+    """A generator and a solver, both trained on each task and on replay from the previous generator."""
 
+    name = "dgr-vae"
+    summary = "deep generative replay from a VAE"
     Options = DGROptions
     options: DGROptions
 
@@ -116,10 +114,6 @@ class DGRVAE(Method):
         self.generator = Generator(problem, self.options)
 
     def learn(self, task: Task) -> None:
-        """First the solver, while the generator is still that of the tasks before; then the generator."""
-        learn_beside(self.solver, task, self.generator.tasks + 1, self.generator.vae.draw)
+        """Train the solver first, while the generator still knows only the earlier tasks."""
+        learn_with_replay(self.solver, task, self.generator.tasks + 1, self.generator.vae.draw)
         self.generator.learn(tensors(task)[0])
-
-    def parts(self) -> tuple[Part, ...]:
-        """Solver and generator."""
-        return self.solver, self.generator

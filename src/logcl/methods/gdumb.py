@@ -1,4 +1,4 @@
-"""GDumb (Prabhu et al. 2020): greedily keep a balanced buffer; train from nothing but it, when asked."""
+"""GDumb (Prabhu et al. 2020): greedily keep a balanced buffer, and train on it alone when needed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import torch
 from torch import Tensor
 
 from logcl.methods.parts.exemplars import Exemplars
-from logcl.methods.parts.protocol import Method, Part, Problem
+from logcl.methods.parts.protocol import Method, Problem
 from logcl.methods.parts.solver import Retrained, tensors
 from logcl.streams import Task
 
 
 class GDumb(Method):
-    """A buffer with as many samples of each class as there is room for, and no learning before the end."""
+    """A class-balanced buffer; a network is trained on it only when a prediction is needed."""
 
+    name = "gdumb"
+    summary = "a balanced buffer, trained on from scratch"
     keeps = "budget"
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
@@ -24,20 +26,15 @@ class GDumb(Method):
         self.solver: Retrained = Retrained(problem, lambda: (self.buffer.x, self.buffer.y))
 
     def learn(self, task: Task) -> None:
-        """Take what there is room for; where there is none, the largest classes give way at random."""
-        x, y = tensors(task)
-        self.buffer.append(x, y)
+        """Add the task; if it does not fit, drop random samples of the largest classes."""
+        self.buffer.append(*tensors(task))
         generator = self.problem.work(self.solver.tasks).generator
         self.buffer.keep(balanced(self.buffer.y, self.buffer.capacity, generator))
         self.solver.outdated()
 
-    def parts(self) -> tuple[Part, ...]:
-        """The buffer; the network is trained again."""
-        return self.buffer, self.solver
-
 
 def balanced(labels: Tensor, capacity: int, generator: torch.Generator) -> Tensor:
-    """Rows of up to `capacity` samples, drawn so that the classes have as equal shares as can be."""
+    """Rows of up to `capacity` random samples, with classes as balanced as possible."""
     order = torch.randperm(len(labels), generator=generator)
     # The first of each class, then the second of each, and so on, in the order drawn.
     by_class = order[labels[order].argsort(stable=True)]

@@ -1,13 +1,14 @@
 """Continual learning with hypernetworks (von Oswald et al. 2020): HNET+R, for class-incremental streams.
 
-A hypernetwork h(e_t, c_i; Θ) writes the weights of a VAE's decoder for each task t, chunk by chunk i. Each
-task has an embedding e_t of its own; the chunk embeddings c_i and Θ serve all of them.
+A hypernetwork h(e_t, c_i; Θ) generates the weights of a VAE decoder for each task t, chunk by chunk i. Each
+task has its own embedding e_t; the chunk embeddings c_i and Θ are shared by all tasks.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -16,8 +17,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.core.settings import Frozen, Recipe
-from logcl.methods.parts.generated import Draw, learn_beside
-from logcl.methods.parts.protocol import Method, Part, Problem, State
+from logcl.methods.parts.generated import Draw, learn_with_replay
+from logcl.methods.parts.protocol import Method, Problem, State, without_prefix
 from logcl.methods.parts.solver import Solver, tensors
 from logcl.methods.parts.vae import Encoder, as_images, hidden_sizes, latent_size, negative_elbo
 from logcl.nn import blobs
@@ -26,46 +27,48 @@ from logcl.nn.images import to_unit
 from logcl.nn.training import fit, seeded
 from logcl.streams import Task
 
-_GENERATOR = 0x4E  # sets the generator's randomness apart from the classifier's
+_GENERATOR = 0x4E  # keeps the generator's randomness apart from the classifier's
 
 
 class HyperOptions(Frozen):
-    """The generator's hyperparameters, those of the authors' code for HNET+R on Split MNIST where not said
-    otherwise; the classifier has those that all methods share.
+    """Hyperparameters of the generator, by default those of the authors' code for HNET+R on Split MNIST.
+
+    The classifier's are shared by all methods.
     """
 
     encoder: tuple[int, ...] = (400, 400)
-    """Units of the encoder's hidden layers. Never more than twice the values of an image."""
+    """Units of the encoder's hidden layers. At most twice the values of an image."""
     decoder: tuple[int, ...] = (250, 350)
     """Units of the decoder's hidden layers, with the same limit."""
     latent: int = Field(100, ge=1, le=65_536)
-    """Entries of z. Never more than a quarter of the values of an image."""
+    """Entries of z. At most a quarter of the values of an image."""
     embedding: int = Field(96, ge=1, le=65_536)
-    """Length of a task's embedding, and of a chunk's."""
+    """Length of the task embeddings and of the chunk embeddings."""
     hidden: tuple[int, ...] = (32, 32)
-    """Units of the hypernetwork's hidden layers. The authors' 10 with 8 chunks (50,000 weights each) make a
-    network as large, whose last layer leaves the chunks less freedom: on digits what old decoders show
-    changed half as much again."""
+    """Units of the hypernetwork's hidden layers. The authors' 10 with 8 chunks (50,000 weights each) give a
+    network of the same size, but its last layer leaves the chunks less freedom: on digits, the images of old
+    decoders changed more than 1.5 times as much."""
     chunks: int = Field(32, ge=1, le=65_536)
-    """Into how many chunks the decoder's weights are cut. With as many as the last hidden layer has units, Θ
-    is about as large as one decoder, whatever the size of the images."""
+    """Number of chunks of the decoder's weights. With one chunk per unit of the last hidden layer, Θ is about
+    as large as one decoder for any image size."""
     beta: float = Field(0.05, ge=0)
-    """β: weight of the regulariser, beside a loss in nats a value. The authors' value for the decoders of
-    HNET+TIR; with theirs for HNET+R, 0.01, what old decoders show on digits changed more than twice as
-    much."""
+    """β: weight of the regulariser, for a loss in nats per value. The authors' value for the decoders of
+    HNET+TIR; with theirs for HNET+R, 0.01, the images of old decoders changed more than twice as much on
+    digits."""
     held: int = Field(32, ge=1)
-    """How many earlier tasks are held in a step, drawn anew for each: the authors' number for long streams.
-    Up to so many, it is all of them."""
+    """Earlier tasks in the regulariser, drawn at random for each step (all, if there are fewer); the authors'
+    number for long streams."""
     generator: Recipe = Recipe(epochs=20, min_steps=800, learning_rate=3e-3)
-    """How hypernetwork, embedding and encoder are trained on each task: Adam and batches of 128 as there, on
-    Split MNIST about the 2000 steps; small tasks have fewer, at a rate that goes up to three times theirs."""
+    """How hypernetwork, embedding and encoder are trained on each task: Adam and batches of 128 as in the
+    paper, and on Split MNIST about its 2000 steps; small tasks take fewer, with a learning rate up to three
+    times as high."""
 
 
 class Hypernetwork(nn.Module):
-    """h: embeddings of tasks (t, embedding) to the weights of their decoders, one row each, (t, weights).
+    """h: task embeddings (t, embedding) to the weights of their decoders, (t, weights).
 
-    What the last layer gives is divided by the square root of how many inputs a unit of the decoder has, so
-    that decoders begin with weights of a usual size, whichever chunk they come from.
+    The output is scaled by 1/√fan-in of the decoder's layer, so that all decoder weights start at the usual
+    size, whichever chunk they come from.
     """
 
     scale: Tensor
@@ -78,9 +81,7 @@ class Hypernetwork(nn.Module):
         self.sides = list(pairwise([self.latent, *hidden, math.prod(self.image_shape)]))
         """Inputs and outputs of each layer of a decoder."""
         self.counts = [(inputs + 1) * outputs for inputs, outputs in self.sides]
-        scales = [
-            torch.full((n,), 1 / math.sqrt(side[0])) for n, side in zip(self.counts, self.sides, strict=True)
-        ]
+        scales = [torch.full(((i + 1) * outputs,), 1 / math.sqrt(i)) for i, outputs in self.sides]
         self.register_buffer("scale", torch.cat(scales), persistent=False)
 
         sizes = [2 * options.embedding, *options.hidden, math.ceil(len(self.scale) / options.chunks)]
@@ -95,15 +96,14 @@ class Hypernetwork(nn.Module):
         """All chunks of all tasks at once."""
         tasks, chunks = len(embeddings), len(self.chunks)
         inputs = [embeddings[:, None].expand(-1, chunks, -1), self.chunks.expand(tasks, -1, -1)]
-        written: Tensor = self.layers(torch.cat(inputs, dim=2)).flatten(1)
-        return written[:, : len(self.scale)] * self.scale
+        weights: Tensor = self.layers(torch.cat(inputs, dim=2)).flatten(1)
+        return weights[:, : len(self.scale)] * self.scale
 
     def decode(self, weights: Tensor, latents: Tensor) -> Tensor:
-        """Logits (t, n, values) of latents (t, n, latent), each task's with its own row of weights."""
+        """Logits (t, n, values) of latents (t, n, latent), decoded with the weights of each task."""
         x = latents
-        for number, ((inputs, outputs), own) in enumerate(
-            zip(self.sides, weights.split(self.counts, dim=1), strict=True)
-        ):
+        layers = zip(self.sides, weights.split(self.counts, dim=1), strict=True)
+        for number, ((inputs, outputs), own) in enumerate(layers):
             matrix = own[:, :-outputs].reshape(-1, inputs, outputs)
             x = torch.baddbmm(own[:, None, -outputs:], x.relu() if number else x, matrix)
         return x
@@ -116,24 +116,21 @@ class Generator:
         self.problem, self.options = problem, options
         self.embeddings = torch.empty(0, options.embedding)
         """e_1 to e_T, (T, embedding)."""
-        self._network: Hypernetwork | None = None
 
     @property
     def tasks(self) -> int:
-        """How many there were."""
+        """Tasks learned so far."""
         return len(self.embeddings)
 
-    @property
+    @cached_property
     def network(self) -> Hypernetwork:
-        """With random weights before the first task."""
-        if self._network is None:
-            with seeded(self.problem.work(_GENERATOR).generator):
-                self._network = Hypernetwork(self.problem, self.options).to(choose_device())
-        return self._network
+        """The hypernetwork, with random weights before the first task."""
+        with seeded(self.problem.work(_GENERATOR).generator):
+            return Hypernetwork(self.problem, self.options).to(choose_device())
 
     @torch.no_grad()
     def drawing(self) -> Draw:
-        """Images of all tasks so far, as many of each, out of the decoders as they are now."""
+        """A function that draws images from the decoders as they are now, equally many per task."""
         network, tasks = self.network, self.tasks
         weights = network(self.embeddings.to(choose_device()))
 
@@ -146,27 +143,26 @@ class Generator:
         return draw
 
     def learn(self, images: Tensor) -> None:
-        """A decoder for new images, the decoders of the tasks before held where they are."""
+        """Train a decoder for the new images while the regulariser preserves those of earlier tasks."""
         network, options = self.network, self.options
-        device = choose_device()
+        device, shape = choose_device(), network.image_shape
         old, before = self.embeddings.to(device), copy.deepcopy(network).requires_grad_(False)
         work = self.problem.work(_GENERATOR, self.tasks + 1, name="generator")
         with seeded(work.generator):
-            shape = network.image_shape
             encoder = Encoder(shape, hidden_sizes(options.encoder, shape), network.latent).to(device)
             embedding = nn.Parameter(torch.randn(1, options.embedding, device=device))
 
         def loss(rows: Tensor) -> Tensor:
             held = old[torch.randperm(len(old))[: options.held]]
             weights = network(torch.cat([embedding, held]))
-            value = negative_elbo(
-                encoder,
-                lambda latents: network.decode(weights[:1], latents[None])[0],
-                to_unit(images[rows].to(device)),
-            ).mean()
+
+            def decode(latents: Tensor) -> Tensor:
+                return network.decode(weights[:1], latents[None])[0]
+
+            value = negative_elbo(encoder, decode, to_unit(images[rows].to(device))).mean()
             if not len(held):
                 return value
-            # Equation 2; the mean over the tasks held is the sum over all of them by T - 1.
+            # Equation 2; the mean over the tasks drawn estimates the mean over all T - 1.
             moved: Tensor = (weights[1:] - before(held)).square().sum(dim=1).mean()
             return value + options.beta * moved
 
@@ -176,7 +172,7 @@ class Generator:
         self.embeddings = torch.cat([self.embeddings, embedding.detach().cpu()])
 
     def state(self) -> State:
-        """Θ with the chunk embeddings, and the embeddings of the tasks."""
+        """Θ with the chunk embeddings, and the task embeddings."""
         known = {"embeddings": self.embeddings}
         return known | (blobs.weights(self.network, "hypernetwork") if self.tasks else {})
 
@@ -184,18 +180,18 @@ class Generator:
         """The inverse of `state`."""
         self.embeddings = state["embeddings"].clone()
         if self.tasks:
-            prefix = "hypernetwork."
-            mine = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            self.network.load_state_dict(mine)
+            self.network.load_state_dict(without_prefix("hypernetwork.", state))
 
 
 class HyperCL(Method):
-    """HNET+R: replay out of the decoders that a hypernetwork remembers, into a classifier that goes on.
+    """HNET+R: a classifier trained on replay from the decoders that a hypernetwork generates.
 
-    The look-ahead of equation 2 (the regulariser at Θ + ΔΘ, where ΔΘ is the step about to be taken) is left
-    out, as the authors' code allows: so one backward pass a step is enough.
+    The look-ahead of equation 2 (the regulariser at Θ + ΔΘ, with the step ΔΘ about to be taken) is left out,
+    which the authors' code allows, so that one backward pass per step is enough.
     """
 
+    name = "hypercl"
+    summary = "generative replay from decoders that a hypernetwork generates, one per task"
     Options = HyperOptions
     options: HyperOptions
 
@@ -205,10 +201,6 @@ class HyperCL(Method):
         self.generator = Generator(problem, self.options)
 
     def learn(self, task: Task) -> None:
-        """First the solver, from the decoders as the task finds them; then a decoder for the task."""
-        learn_beside(self.solver, task, self.generator.tasks + 1, self.generator.drawing())
+        """Train the solver first, on replay of the earlier tasks, and then a decoder for this one."""
+        learn_with_replay(self.solver, task, self.generator.tasks + 1, self.generator.drawing())
         self.generator.learn(tensors(task)[0])
-
-    def parts(self) -> tuple[Part, ...]:
-        """Solver and generator."""
-        return self.solver, self.generator

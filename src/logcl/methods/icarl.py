@@ -10,18 +10,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl.core.errors import NotTrained
-from logcl.core.images import rows_at_once
 from logcl.methods.parts.exemplars import Exemplars
-from logcl.methods.parts.protocol import Method, Part, Problem
-from logcl.methods.parts.solver import Solver, tensors
-from logcl.nn.device import choose_device
-from logcl.nn.images import to_unit
+from logcl.methods.parts.protocol import Method, Problem
+from logcl.methods.parts.solver import Solver, in_blocks, tensors
 from logcl.streams import Task
 
 
 class ICaRL(Method):
-    """The network learns an embedding; classes are told by the mean embedding of their exemplars."""
+    """The network learns an embedding; the class whose exemplars have the nearest mean is predicted."""
 
+    name = "icarl"
+    summary = "herded exemplars, distillation, nearest mean"
     keeps = "budget"
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
@@ -32,32 +31,25 @@ class ICaRL(Method):
     def learn(self, task: Task) -> None:
         """Update the representation (algorithm 3), then reduce and construct exemplars (5 and 4)."""
         x, y = tensors(task)
-        old = self.solver.seen.clone()
-        self._update_representation(torch.cat([x, self.buffer.x]), torch.cat([y, self.buffer.y]), old)
+        self._update_representation(torch.cat([x, self.buffer.x]), torch.cat([y, self.buffer.y]))
         self._choose_exemplars(x, y)
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The class with the nearest mean of exemplars (algorithm 1)."""
         if not len(self.buffer):
             raise NotTrained("iCaRL has seen no task yet; learn one first")
-        embedded = self._embed(self.buffer.x)
+        embedded = self._embed(self.buffer.x.numpy())
         classes = self.buffer.y.unique()
         means = torch.stack([embedded[self.buffer.y == number].mean(dim=0) for number in classes])
-        distances = torch.cdist(
-            self._embed(torch.from_numpy(np.array(x))), nn.functional.normalize(means, dim=1)
-        )
+        distances = torch.cdist(self._embed(x), nn.functional.normalize(means, dim=1))
         return np.asarray(classes[distances.argmin(dim=1)].numpy(), dtype=np.int64)
 
-    def parts(self) -> tuple[Part, ...]:
-        """The network and the exemplars."""
-        return self.solver, self.buffer
-
-    def _update_representation(self, x: Tensor, y: Tensor, old: Tensor) -> None:
-        """Each class is a question of its own, answered by the label if new, by the old network if old."""
+    def _update_representation(self, x: Tensor, y: Tensor) -> None:
+        """One binary target per class: the label for new classes, the old network's output for old ones."""
+        old = self.solver.seen.clone()
         targets = nn.functional.one_hot(y, len(old)).float()
         if old.any():
-            answers = torch.cat([self._scores(block) for block in x.split(rows_at_once(x.shape[1:]))])
-            targets[:, old] = answers.sigmoid()[:, old]
+            targets[:, old] = in_blocks(self.solver.network, x.numpy()).sigmoid()[:, old]
         self.solver.see(y)
 
         def loss(rows: Tensor) -> Tensor:
@@ -67,36 +59,27 @@ class ICaRL(Method):
         self.solver.train(len(y), loss)
 
     def _choose_exemplars(self, x: Tensor, y: Tensor) -> None:
-        """capacity / classes of each, in the order chosen: if there must be fewer, the first are the best."""
+        """capacity / classes samples per class, in herding order, so that truncating keeps the best."""
         pool_x, pool_y = torch.cat([self.buffer.x, x]), torch.cat([self.buffer.y, y])
-        # A class that comes back is herded again, from what is kept of it and what is new.
+        # A class that comes back is herded again, from its exemplars and the new samples.
         herded = y.unique()
         share = max(self.buffer.capacity // int(self.solver.seen.sum()), 1)
         chosen = []
         for number in pool_y.unique():
             rows = (pool_y == number).nonzero()[:, 0]
             if (herded == number).any():
-                rows = rows[herd(self._embed(pool_x[rows]), share)]
+                rows = rows[herd(self._embed(pool_x[rows].numpy()), share)]
             chosen.append(rows[:share])
         rows = torch.cat(chosen)[: self.buffer.capacity]
         self.buffer.x, self.buffer.y = pool_x[rows], pool_y[rows]
 
-    @torch.no_grad()
-    def _scores(self, pixels: Tensor) -> Tensor:
-        scores: Tensor = self.solver.network(to_unit(pixels.to(choose_device()))).cpu()
-        return scores
-
-    @torch.no_grad()
-    def _embed(self, pixels: Tensor) -> Tensor:
-        """Embeddings of length 1, on the CPU."""
-        blocks = pixels.split(rows_at_once(pixels.shape[1:]))
-        network = self.solver.network
-        parts = [network.embed(to_unit(block.to(choose_device()))).cpu() for block in blocks]
-        return nn.functional.normalize(torch.cat(parts), dim=1)
+    def _embed(self, pixels: NDArray[np.uint8]) -> Tensor:
+        """Embeddings of unit length, on the CPU."""
+        return nn.functional.normalize(in_blocks(self.solver.network.embed, pixels), dim=1)
 
 
 def herd(embedded: Tensor, count: int) -> Tensor:
-    """Rows in the order in which their running mean stays nearest to the mean of all (algorithm 4)."""
+    """Up to `count` rows, each chosen to keep the running mean nearest to the overall mean (algorithm 4)."""
     mean = embedded.mean(dim=0)
     total = torch.zeros_like(mean)
     left = torch.ones(len(embedded), dtype=torch.bool)

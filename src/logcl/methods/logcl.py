@@ -1,4 +1,4 @@
-"""LogCL itself: the memory absorbs each task, the global model is retrained from replay when asked."""
+"""LogCL: the memory absorbs each task; the global model is trained on replay when a prediction is needed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ MEMORY = "memory.logcl"
 class LogCL(Method):
     """The paper's method; everything it keeps is the file `memory.logcl` in the run's folder."""
 
+    name = "logcl"
+    summary = "the paper's method: every sample in logarithmically many generative models"
     keeps = "all"
 
     def __init__(self, problem: Problem, options: Any = None) -> None:
@@ -34,9 +36,9 @@ class LogCL(Method):
         self._plan = allocation.plan(0, 0, problem.settings.unit)
 
     def learn(self, task: Task) -> None:
-        """Absorb the task under its class names; the first one makes the memory."""
+        """Absorb the task, with class names as labels; the first one creates the memory."""
         if not len(self.arrival):
-            self._begin()
+            self._create()
         names = [self.problem.classes[number] for number in task.y]
         self.arrival = np.append(self.arrival, np.arange(len(self.arrival), len(self.arrival) + len(task)))
         with self.problem.clock("absorb"):
@@ -54,11 +56,11 @@ class LogCL(Method):
         return predicted
 
     def nbytes(self) -> int:
-        """The memory file at rest, less the global model in it: that can be trained again."""
+        """Bytes of the memory file at rest, without its global model, which can be retrained."""
         return self.memory.nbytes()
 
     def state(self) -> State:
-        """The memory file, byte by byte, its digest, and in which order its samples came."""
+        """The bytes of the memory file, its digest, and the order in which its samples arrived."""
         state = {f"{BOOKKEEPING}arrival": torch.from_numpy(self.arrival)}
         if len(self.arrival):
             state["memory"] = torch.from_numpy(np.fromfile(self.memory.path, np.uint8))
@@ -66,10 +68,10 @@ class LogCL(Method):
         return state
 
     def restore(self, state: State) -> None:
-        """The inverse of `state`; a memory in the folder that is another one is replaced."""
+        """The inverse of `state`; a different memory in the folder is replaced."""
         self.arrival = state[f"{BOOKKEEPING}arrival"].numpy().copy()
         if self._holds(state):
-            return  # and may hold finished work of the task that was interrupted, which a copy would lose
+            return  # it may have staged fits of the interrupted task, which a copy would lose
         path = self.memory.path
         for old in (path, path.with_name(f"{path.name}-journal")):
             old.unlink(missing_ok=True)
@@ -87,7 +89,7 @@ class LogCL(Method):
         return Replayed(x.numpy(), self.arrival, generations(now.runs), levels)
 
     def effort(self) -> Effort:
-        """What absorbing the last task took."""
+        """What absorbing the last task cost."""
         return Effort(
             trained=sum(slot.samples for slot in self._plan.train),
             replayed=sum(slot.samples for slot in self._plan.retire),
@@ -95,7 +97,7 @@ class LogCL(Method):
         )
 
     def trap(self, x: NDArray[np.uint8], y: NDArray[np.int64]) -> diagnostics.Trap:
-        """Whether the global model tells classes by their decoders' distortions."""
+        """Whether the global model recognises classes by the distortions of their decoders."""
         classifier = self._trained()
         own = np.full(len(self.problem.classes), -1)
         numbers = self._numbers(classifier)
@@ -103,8 +105,8 @@ class LogCL(Method):
         now = self.memory.snapshot()
         return diagnostics.measure(now, classifier.network, x, own[y], self.problem.progress)
 
-    def _begin(self) -> None:
-        """A new memory; an empty one is used as it is: a run that was killed in its first task left it."""
+    def _create(self) -> None:
+        """Create the memory, unless a run that was killed during its first task left an empty one."""
         path, settings = self.memory.path, self.problem.settings
         if not self.memory.file.exists():
             self.memory = Memory.create(path, settings)
@@ -112,7 +114,7 @@ class LogCL(Method):
             raise CannotWrite(f"{path} exists and belongs to another run; choose another folder")
 
     def _holds(self, state: State) -> bool:
-        """Whether the memory in the folder has the content of `state`."""
+        """Whether the memory in the folder is the one in `state`."""
         try:
             if self.memory.file.problems():
                 return False
@@ -126,21 +128,20 @@ class LogCL(Method):
         if not len(self.arrival):
             raise NotTrained("LogCL has seen no task yet; learn one first")
         if self.classifier is None:
-            self.classifier = self._kept() or self._retrained()
+            self.classifier = self._current()
+        if self.classifier is None:
+            with self.problem.clock("train"):
+                self.classifier = Classifier.train(self.memory, progress=self.problem.progress)
         return self.classifier
 
-    def _kept(self) -> Classifier | None:
-        """The global model in the file if it is up to date: a run that was killed had trained it already."""
+    def _current(self) -> Classifier | None:
+        """The global model in the file, if it is current: a killed run may already have trained it."""
         try:
             last = Classifier.load(self.memory)
         except (NotTrained, Damaged):
             return None
         return last if last.is_current(self.memory) else None
 
-    def _retrained(self) -> Classifier:
-        with self.problem.clock("train"):
-            return Classifier.train(self.memory, progress=self.problem.progress)
-
     def _numbers(self, classifier: Classifier) -> NDArray[np.int64]:
-        """The problem's number of each class that the memory has seen."""
+        """The problem's number of each class in the memory."""
         return np.array([self.problem.classes.index(str(name)) for name in classifier.classes])

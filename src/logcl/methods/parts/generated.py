@@ -1,4 +1,4 @@
-"""Training a classifier on new samples beside generated ones, labelled by the classifier as it was before."""
+"""Deep generative replay: train on new samples and on generated ones, labelled by the previous classifier."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from logcl.nn.images import to_unit
 from logcl.streams import Task
 
 Draw = Callable[[int], Tensor]
-"""So many generated samples of earlier tasks, uint8 (n, C, H, W), drawn from torch's global state."""
+"""Generates n uint8 images (n, C, H, W) of earlier tasks, with torch's global random state."""
 
 
-def learn_beside(solver: Solver, task: Task, number: int, draw: Draw) -> None:
-    """Train on the `number`-th task (the first is 1) and on what `draw` gives of those before.
+def learn_with_replay(solver: Solver, task: Task, number: int, draw: Draw) -> None:
+    """Train on task T = `number` (the first is 1) and on images of earlier tasks from `draw`.
 
-    Deep generative replay's equation for the solver (Shin et al. 2017): the loss of new samples counts 1/T
-    and that of replayed ones 1 - 1/T. Each step replays a whole batch, however small the task is.
+    The solver's equation of deep generative replay (Shin et al. 2017): the loss of new samples has weight
+    1/T, that of replayed ones 1 - 1/T. Each step replays a full batch, however small the task.
     """
     images, labels = tensors(task)
     if number == 1:
@@ -31,7 +31,7 @@ def learn_beside(solver: Solver, task: Task, number: int, draw: Draw) -> None:
 
     def loss(rows: Tensor) -> Tensor:
         old = draw(solver.settings.batch_size)
-        # One batch of both, so that batch statistics cannot tell one from the other.
+        # In one batch, so that batch statistics do not separate new from replayed samples.
         scores = solver.scores(torch.cat([images[rows], old]))
         targets = torch.cat([labels[rows], label(old)]).to(scores.device)
         losses = nn.functional.cross_entropy(
@@ -43,12 +43,12 @@ def learn_beside(solver: Solver, task: Task, number: int, draw: Draw) -> None:
 
 
 def weighted(losses: Tensor, new: int, number: int) -> Tensor:
-    """1/T of the mean loss of the first `new` samples and 1 - 1/T of that of the replayed rest."""
+    """1/T times the mean loss of the first `new` samples plus 1 - 1/T times that of the rest, replayed."""
     return losses[:new].mean() / number + losses[new:].mean() * (1 - 1 / number)
 
 
 def _labeller(solver: Solver) -> Callable[[Tensor], Tensor]:
-    """Class numbers of uint8 images as the solver sees them now, whatever it learns later."""
+    """A frozen copy of the solver: uint8 images to class numbers."""
     network, unseen = copy.deepcopy(solver.network).eval(), ~solver.seen
     device = next(network.parameters()).device
 

@@ -1,4 +1,4 @@
-"""What every method is given and what it must do."""
+"""The protocol of a method: what it is given and what it must provide."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from logcl.nn.training import Work, generator_for
 from logcl.streams import Task
 
 State = dict[str, Tensor]
-"""Everything that a method needs to go on, by name."""
+"""Named tensors from which a method can be restored."""
 
 Keeps = Literal["none", "budget", "all"]
-"""Which samples a method keeps, in whatever form: none, as many as its budget allows, or all."""
+"""Which samples a method keeps, in any form: none, as many as its budget allows, or all."""
 
 BOOKKEEPING = "bookkeeping."
-"""Names of what only an experiment needs, to compare replay with the originals, and of classifiers that can
-be trained again: not counted as memory."""
+"""Prefix of state that does not count as memory: sample order, which only experiments need to compare replay
+with the originals, and classifiers that can be retrained."""
 
 
 class Clock:
@@ -59,15 +59,15 @@ class Problem:
     """Image shape, seed, and the classifier that all methods share."""
     classes: tuple[str, ...]
     folder: Path
-    """Where it may keep files."""
+    """Where the method may store files."""
     budget: str = USUAL_BUDGET
-    """What methods with a buffer may keep: see `exemplars.capacity`."""
+    """What methods with a buffer may keep; see `exemplars.capacity`."""
     progress: Progress = field(default_factory=Silent)
     clock: Clock = field(default_factory=Clock)
-    """Methods book their training under `train` and `absorb`, so that it can be told from prediction."""
+    """Methods time their training as `train` and `absorb`, to separate it from prediction."""
 
     def work(self, *key: int, name: str = "classifier") -> Work:
-        """A piece of training of its own, told from others by its key."""
+        """The random generator and progress of one fit; different keys give independent randomness."""
         return Work(generator_for(self.settings.seed, *key), self.progress, name)
 
     @property
@@ -81,32 +81,40 @@ class Problem:
         )
 
 
+@runtime_checkable
 class Part(Protocol):
-    """Something that a method keeps from task to task."""
+    """Something a method keeps from task to task."""
 
     def state(self) -> State:
         """Everything it consists of."""
 
     def restore(self, state: State) -> None:
-        """The inverse of `state`; finds its own among the state of the whole method."""
+        """The inverse of `state`; `state` is that of the whole method."""
 
 
 class Solves(Part, Protocol):
-    """The part that answers."""
+    """The part that predicts."""
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """As `Method.predict`."""
 
 
 class Method(abc.ABC):
-    """A continual learner. It sees each task once, in order.
+    """A continual learner, which sees each task once, in order.
 
-    What it keeps are its parts, and nothing else: they are what is counted, saved and loaded.
+    Everything it keeps from task to task is in its parts: attributes that have `state` and `restore`.
+    Only these are counted, saved and restored; a subclass may extend `state` and `restore` instead.
     """
 
-    Options: ClassVar[type[Frozen]] = Frozen
-    """The hyperparameters that are its own; `options` holds their values."""
+    name: ClassVar[str]
+    """What users call it: lower-case letters, digits and hyphens."""
+    summary: ClassVar[str] = ""
+    """One line for `logcl methods list`."""
+    bound: ClassVar[bool] = False
+    """Whether it is a lower or upper bound for the others rather than a rival."""
     keeps: ClassVar[Keeps] = "none"
+    Options: ClassVar[type[Frozen]] = Frozen
+    """The type of `options`: the method's own hyperparameters, each with a docstring."""
 
     solver: Solves
 
@@ -116,49 +124,54 @@ class Method(abc.ABC):
 
     @abc.abstractmethod
     def learn(self, task: Task) -> None:
-        """Take in one task; its data is gone afterwards."""
-
-    def parts(self) -> tuple[Part, ...]:
-        """Everything that is needed to go on with the next task and to predict."""
-        return (self.solver,)
+        """Learn one task; its data is gone afterwards."""
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Class numbers (n,) of images (n, C, H, W), among all classes seen so far.
 
-        Trains first if the method does that lazily. Before any task: `NotTrained`.
+        Methods that train lazily train first. Raises `NotTrained` before the first task.
         """
         return self.solver.predict(x)
 
+    def parts(self) -> list[Part]:
+        """Everything needed to predict and to learn the next task."""
+        return [value for value in vars(self).values() if isinstance(value, Part)]
+
     def state(self) -> State:
-        """The state of all parts, by name."""
+        """The state of all parts."""
         return {name: value for part in self.parts() for name, value in part.state().items()}
 
     def restore(self, state: State) -> None:
-        """Go on where `state` was taken; only for a method that has learned nothing yet."""
+        """Resume from `state`; only for a method that has not learned anything yet."""
         for part in self.parts():
             part.restore(state)
 
     def nbytes(self) -> int:
-        """Bytes of everything that is needed to go on: a method can leave nothing out without losing it."""
+        """Size of the state in bytes. Whatever is not in the state is lost on resume."""
         return sum(value.nbytes for name, value in self.state().items() if not name.startswith(BOOKKEEPING))
+
+
+def without_prefix(prefix: str, state: State) -> State:
+    """The tensors whose names start with `prefix`, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """Every sample as a method gives it back."""
+    """Every sample as a method replays it."""
 
     x: NDArray[np.uint8]
     arrival: NDArray[np.int64]
-    """For each row the 0-based order of arrival of the sample it stands for."""
+    """The 0-based order of arrival of the sample in each row."""
     generations: NDArray[np.int64]
     """How often it was re-encoded; -1 if it is still raw."""
     levels: NDArray[np.int64]
-    """Which model it came out of; -1 if it is still raw."""
+    """The level it came from; -1 if it is still raw."""
 
 
 @runtime_checkable
 class Replays(Protocol):
-    """A method that can show what it remembers of each sample, to be compared with the original."""
+    """A method that can replay each sample, for comparison with the original."""
 
     def replayed(self) -> Replayed:
         """All samples seen so far."""
@@ -171,9 +184,9 @@ class Effort:
     trained: int
     """Samples that were fitted."""
     replayed: int
-    """How many of them came out of models that are gone now."""
+    """How many of them were replayed from retired models."""
     models: int
-    """Models alive."""
+    """Generative models after the task."""
 
 
 @runtime_checkable
@@ -181,12 +194,12 @@ class HasEffort(Protocol):
     """A method that keeps samples in generative models."""
 
     def effort(self) -> Effort:
-        """What the last task took."""
+        """What the last task cost."""
 
 
 @runtime_checkable
 class HasLevels(Protocol):
-    """A method whose samples come out of several decoders, by whose distortions labels may be inferred."""
+    """A method that replays from several decoders, whose distortions may leak labels."""
 
     def trap(self, x: NDArray[np.uint8], y: NDArray[np.int64]) -> Trap:
-        """How far that has happened, examined on test images (n, C, H, W) and class numbers (n,)."""
+        """How much the classifier relies on them, on test images (n, C, H, W) and class numbers (n,)."""

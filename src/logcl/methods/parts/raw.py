@@ -1,4 +1,4 @@
-"""Every raw sample, as the methods keep it that may keep them all."""
+"""Every raw sample, for the bounds that may keep them all."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ class RawSamples:
     def __init__(self, problem: Problem) -> None:
         self._x = [torch.empty((0, *problem.settings.image_shape), dtype=torch.uint8)]
         self._y = [torch.empty(0, dtype=torch.int64)]
-        self._labels = label_type(len(problem.classes))
-
-    def __len__(self) -> int:
-        return sum(map(len, self._y))
+        self._label_type = label_type(len(problem.classes))
 
     def append(self, task: Task) -> None:
-        """Keep a task's samples."""
+        """Add the samples of a task."""
         x, y = tensors(task)
         self._x.append(x)
         self._y.append(y)
@@ -33,9 +30,9 @@ class RawSamples:
         return self._x[0], self._y[0]
 
     def state(self) -> State:
-        """Images, and labels in the fewest whole bytes."""
+        """Images, and labels in the smallest integer type."""
         x, y = self.everything()
-        return {"raw.x": x, "raw.y": y.to(self._labels)}
+        return {"raw.x": x, "raw.y": y.to(self._label_type)}
 
     def restore(self, state: State) -> None:
         """The inverse of `state`."""

@@ -1,13 +1,15 @@
-"""Rehearsal step by step: every batch of new samples is trained on together with one from the buffer."""
+"""Experience replay: every step trains on a batch of new samples and one from a buffer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from logcl.methods.parts.exemplars import Exemplars
+from logcl.methods.parts.protocol import Method, Problem
 from logcl.methods.parts.solver import Solver, tensors
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
@@ -17,36 +19,51 @@ Batch = tuple[Tensor, Tensor]
 """Images and class numbers."""
 
 
-def rehearse(
-    solver: Solver,
-    task: Task,
-    draw: Callable[[Tensor, Tensor], Batch],
-    keep: Callable[[Tensor, Tensor], None],
-) -> None:
-    """Train on a task beside `draw(x, y)`, what is taken out of the buffer for a batch of new samples.
+class Rehearsal(Method):
+    """Replays samples drawn uniformly from a reservoir; subclasses draw or select in other ways.
 
-    Each new sample is offered to `keep(x, y)` once, after the batch in which it is seen first. What is drawn
-    at random inside both draws from torch's global state, which the training loop seeds.
+    `draw` and `offer` take their randomness from torch's global state, which the training loop seeds.
     """
-    images, labels = tensors(task)
-    solver.see(labels)
-    offered = torch.zeros(len(labels), dtype=torch.bool)
 
-    def loss(rows: Tensor) -> Tensor:
-        x, y = images[rows], labels[rows]
-        old_x, old_y = draw(x, y)
-        value = solver.loss(torch.cat([x, old_x]), torch.cat([y, old_y]))
-        first = rows[~offered[rows]]
-        if len(first):
-            offered[first] = True
-            keep(images[first], labels[first])
-        return value
+    keeps = "budget"
+    pixels: ClassVar[torch.dtype] = torch.uint8
+    """The type in which the buffer stores images."""
 
-    solver.train(len(labels), loss)
+    def __init__(self, problem: Problem, options: Any = None) -> None:
+        super().__init__(problem, options)
+        self.solver: Solver = Solver(problem)
+        self.buffer = Exemplars(problem, self.pixels)
+
+    def learn(self, task: Task) -> None:
+        """Train on the task and on replay; offer each sample to the buffer after its first step."""
+        images, labels = tensors(task)
+        self.solver.see(labels)
+        offered = torch.zeros(len(labels), dtype=torch.bool)
+
+        def loss(rows: Tensor) -> Tensor:
+            x, y = images[rows], labels[rows]
+            old_x, old_y = self.draw(x, y)
+            value = self.solver.loss(torch.cat([x, old_x]), torch.cat([y, old_y]))
+            first = rows[~offered[rows]]
+            if len(first):
+                offered[first] = True
+                self.offer(images[first], labels[first])
+            return value
+
+        self.solver.train(len(labels), loss)
+
+    def draw(self, _x: Tensor, y: Tensor) -> Batch:
+        """What to replay with a batch of new samples: as many samples from the buffer."""
+        rows = self.buffer.draw(len(y))
+        return self.buffer.x[rows], self.buffer.y[rows]
+
+    def offer(self, x: Tensor, y: Tensor) -> None:
+        """Decide which new samples enter the buffer."""
+        self.buffer.reservoir(x, y)
 
 
 def weights_ahead(network: nn.Module, x: Tensor, y: Tensor, rate: float) -> dict[str, Tensor]:
-    """Where one plain gradient step on a batch would take the weights: θ - rate ∇l(x, y; θ)."""
+    """The weights after one plain gradient step on a batch: θ - rate ∇l(x, y; θ)."""
     weights = dict(network.named_parameters())
     gradients = torch.autograd.grad(losses(network, x, y).mean(), list(weights.values()))
     return {
@@ -56,7 +73,7 @@ def weights_ahead(network: nn.Module, x: Tensor, y: Tensor, rate: float) -> dict
 
 
 def losses(network: nn.Module, x: Tensor, y: Tensor, weights: dict[str, Tensor] | None = None) -> Tensor:
-    """The cross-entropy of each sample, not augmented, with the network's own weights or with others."""
+    """Cross-entropy per sample (n,), without augmentation, with the network's weights or the ones given."""
     images, labels = to_unit(x.to(choose_device())), y.to(choose_device())
     scores = network(images) if weights is None else functional_call(network, weights, (images,))
     return nn.functional.cross_entropy(scores, labels, reduction="none")
