@@ -11,7 +11,16 @@ from torch import nn
 
 from logcl.core.progress import Silent
 from logcl.core.settings import Recipe
-from logcl.nn.training import Diverged, Work, _Schedule, fit, generator_for, seeded, steps_a_pass, total_steps
+from logcl.nn.training import (
+    Diverged,
+    Work,
+    _Schedule,
+    fit,
+    generator_for,
+    seeded,
+    steps_per_epoch,
+    total_steps,
+)
 
 
 class Recorder(Silent):
@@ -70,7 +79,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
 def test_each_pass_sees_every_row_once():
     recipe = Recipe(epochs=4, batch_size=12)
     _, _, seen = line_fit(recipe)
-    a_pass = steps_a_pass(recipe, 50)
+    a_pass = steps_per_epoch(recipe, 50)
     assert len(seen) == 4 * a_pass
     for start in range(0, len(seen), a_pass):
         assert sorted(torch.cat(seen[start : start + a_pass]).tolist()) == list(range(50))
@@ -84,7 +93,7 @@ def test_each_pass_sees_every_row_once():
 def test_steps(count, size, epochs, least):
     recipe = Recipe(epochs=epochs, batch_size=size, min_steps=least)
     assert total_steps(recipe, count) >= max(epochs, least)
-    assert count / steps_a_pass(recipe, count) <= max(2 * size, count if count < size else 0)
+    assert count / steps_per_epoch(recipe, count) <= max(2 * size, count if count < size else 0)
 
 
 def test_progress_counts_every_step():

@@ -58,7 +58,7 @@ def fit(
     """
     steps = total_steps(recipe, count)
     optimiser = _optimiser(network, recipe)
-    schedule = _Schedule(recipe, steps, steps_a_pass(recipe, count))
+    schedule = _Schedule(recipe, steps, steps_per_epoch(recipe, count))
     network.train()
     total = torch.zeros(())
     mean, since = math.nan, 0
@@ -102,7 +102,7 @@ def _agreed(mean: float) -> float:
     return float(total) / distributed.get_world_size()
 
 
-def steps_a_pass(recipe: Recipe, count: int) -> int:
+def steps_per_epoch(recipe: Recipe, count: int) -> int:
     """Batches in one pass; a last batch of less than half a batch is spread over the others."""
     return max(round(count / recipe.batch_size), 1)
 
@@ -116,7 +116,7 @@ def shortened(recipe: Brief, share: float) -> Brief:
 
 def total_steps(recipe: Recipe, count: int) -> int:
     """Optimiser steps of a whole fit: all passes, or `min_steps` where that is more."""
-    return max(recipe.epochs * steps_a_pass(recipe, count), recipe.min_steps)
+    return max(recipe.epochs * steps_per_epoch(recipe, count), recipe.min_steps)
 
 
 def _batches(count: int, recipe: Recipe, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -124,7 +124,7 @@ def _batches(count: int, recipe: Recipe, steps: int, generator: torch.Generator)
 
     Equal parts because batch statistics of a leftover of one or two rows would be noise.
     """
-    parts = steps_a_pass(recipe, count)
+    parts = steps_per_epoch(recipe, count)
     queue: list[Tensor] = []
     for _ in range(steps):
         if not queue:
