@@ -51,7 +51,7 @@ class Seen(Silent):
 
         yield advance
 
-    def tell(self, moment):
+    def log(self, moment):
         self.moments.append(moment)
         if len(self.moments) == 1:
             self.then()
@@ -315,7 +315,7 @@ def test_bars_and_moments_cross_processes_and_a_restart_undoes_what_was_counted(
     lost = Reporter(7, letters.append)
     with lost.track("level 0", 10) as advance:
         advance(4)
-        lost.tell(Moment("level 0", 4, 10, {"loss": 1.0}))
+        lost.log(Moment("level 0", 4, 10, {"loss": 1.0}))
     lost._events.pop()  # it was killed before its bar came to an end
     lost.send()
     shown.show(letters)

@@ -49,14 +49,14 @@ class Progress(Protocol):
     def track(self, description: str, total: int) -> AbstractContextManager[Advance]:
         """Show one bar of `total` steps while the context is open."""
 
-    def tell(self, moment: Moment) -> None:
+    def log(self, moment: Moment) -> None:
         """Something worth logging was found."""
 
 
 class NoLog:
     """Forgets what it is told: all that shows progress and logs nothing."""
 
-    def tell(self, moment: Moment) -> None:
+    def log(self, moment: Moment) -> None:
         """Nobody listens."""
         del moment
 
@@ -93,9 +93,9 @@ class CountedProgress:
 
             yield advance
 
-    def tell(self, moment: Moment) -> None:
+    def log(self, moment: Moment) -> None:
         """To whoever the inner progress tells."""
-        self._inner.tell(moment)
+        self._inner.log(moment)
 
 
 class WithCallbacks:
@@ -109,9 +109,9 @@ class WithCallbacks:
         """As the inner progress."""
         return self._inner.track(description, total)
 
-    def tell(self, moment: Moment) -> None:
+    def log(self, moment: Moment) -> None:
         """Call all of them, in order."""
-        self._inner.tell(moment)
+        self._inner.log(moment)
         for callback in self._callbacks:
             callback(moment)
 

@@ -83,7 +83,7 @@ def fit(
                     )
                 rate = recipe.learning_rate * schedule.factor(step)
                 found = {"loss": mean, "learning_rate": rate}
-                work.progress.tell(Moment(work.description, step, schedule.end, found))
+                work.progress.log(Moment(work.description, step, schedule.end, found))
                 schedule.observe(step, mean)
             ended = step == schedule.end
             advance(1 if not ended else steps - step + 1, note="" if math.isnan(mean) else f"loss {mean:.4g}")

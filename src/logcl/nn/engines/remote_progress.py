@@ -70,7 +70,7 @@ class Reporter:
         finally:
             self._events += [Advanced(bar, steps), Advanced(bar)]
 
-    def tell(self, moment: Moment) -> None:
+    def log(self, moment: Moment) -> None:
         """With the next letter."""
         self._events.append(moment)
 
@@ -101,7 +101,7 @@ class Shown:
         for job, events in letters:
             for event in events:
                 if isinstance(event, Moment):
-                    self.progress.tell(event)
+                    self.progress.log(event)
                 elif isinstance(event, Begun) and event.bar == 0:
                     self.end(job, undo=True)
                 elif isinstance(event, Begun):
