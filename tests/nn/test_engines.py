@@ -295,6 +295,14 @@ def test_without_a_cluster_there_is_one_sentence(tmp_path, logcl, digits):
     assert "--engine ray" in ran.err
 
 
+def test_without_an_address_a_new_cluster_is_started(cluster):
+    from logcl.nn.engines.ray import Ray
+
+    # A driver that joined the running one would be ended with it, without a message.
+    with Ray(workers=1):
+        assert ray.get_runtime_context().gcs_address != cluster.gcs_address
+
+
 def test_commands_use_a_cluster(cluster, tmp_path, logcl, digits):
     x, y = task(digits)
     np.savez(tmp_path / "task.npz", x=x, y=y)

@@ -47,14 +47,13 @@ _CACHED = 4
 class Ray:
     """Runs jobs on a Ray cluster.
 
-    address: "auto" or host:port of a running cluster; None starts Ray on this machine until the engine is
-    closed.
+    address: "auto" or host:port of a running cluster; None starts one on this machine and stops it when the
+    engine is closed.
     workers: maximum number of simultaneous jobs; by default as many as the cluster has processors for.
     threads: per job; by default as many as torch uses here, which makes results bit-identical to those of
     this process. With one thread (OMP_NUM_THREADS=1) the cluster has room for the most jobs.
 
-    LogCL must be installed on all machines; data and models are sent with the jobs. Whoever can reach Ray's
-    ports can run code: see docs/cluster.md.
+    LogCL must be installed on all machines; data and models are sent with the jobs.
     """
 
     def __init__(
@@ -180,8 +179,11 @@ def _connect(address: str | None) -> None:
         if colon and port.isdigit() and "/" not in host:
             # Fail fast: Ray itself would retry for minutes.
             socket.create_connection((host, int(port)), timeout=10).close()
-        # Quiet: Ray's own output would break the progress bars.
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        # "local", because None would join any cluster on this machine, and when its owner stops it, Ray ends
+        # this process too, without a message. Quiet, because Ray's own output would break the progress bars.
+        ray.init(
+            address=address or "local", log_to_driver=False, logging_level="ERROR", include_dashboard=False
+        )
     except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise EngineFailed(
