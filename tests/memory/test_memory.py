@@ -132,13 +132,13 @@ BAD = {
     "one image": (lambda x, y: (x[0, 0], y), r"shape \(8, 8\)"),
     "nan": (lambda x, y: (np.where(np.arange(8) == 3, np.nan, x / 255), y), "NaN or infinite pixel"),
     "infinite": (lambda x, y: (np.where(np.arange(8) == 3, np.inf, x / 255), y), "NaN or infinite pixel"),
-    "floats to 255": (lambda x, y: (x.astype(float), y), r"must lie in \[0, 1\], these reach from 0 to 255"),
+    "floats to 255": (lambda x, y: (x.astype(float), y), r"these range from 0 to 255"),
     "negative floats": (lambda x, y: (x / 255 - 0.5, y), r"must lie in \[0, 1\]"),
     "large integers": (lambda x, y: (x.astype(int) + 200, y), "must lie in 0 to 255"),
     "text": (lambda x, y: (x.astype(str), y), "not supported"),
     "empty": (lambda x, y: (x[:0], y[:0]), "the task is empty"),
     "too few labels": (lambda x, y: (x, y[:-1]), "20 images but 19 labels"),
-    "labels in a table": (lambda x, y: (x, y[:, None]), "one label a sample"),
+    "labels in a table": (lambda x, y: (x, y[:, None]), "one label per sample"),
     "float labels": (lambda x, y: (x, y + 0.5), "labels of type float64"),
     "mixed labels": (lambda x, y: (x, np.array(["a", 1] * 10, dtype=object)), "strings, not both"),
     "mixed list": (lambda x, y: (x, ["a", 1] * 10), "int and str are not supported"),
@@ -146,9 +146,9 @@ BAD = {
     "badly decoded name": (lambda x, y: (x, ["caf\udce9"] * 20), "not plain text"),
     "zero character": (lambda x, y: (x, ["a\0"] * 20), "not plain text"),
     "large number": (lambda x, y: (x, [2**70] * 20), "too large"),
-    "another kind of labels": (lambda x, y: (x, ["a"] * 20), "has integers as labels, and these are strings"),
+    "another kind of labels": (lambda x, y: (x, ["a"] * 20), "are integers, but these are strings"),
     "huge label": (lambda x, y: (x, np.array([2**64 - 1] * 20, dtype=np.uint64)), "too large"),
-    "ragged": (lambda x, y: ([[1, 2], [3]], [0, 1]), "arrays of one shape"),
+    "ragged": (lambda x, y: ([[1, 2], [3]], [0, 1]), "rectangular arrays"),
 }  # fmt: skip
 
 

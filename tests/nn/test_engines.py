@@ -22,7 +22,7 @@ from logcl.core.progress import Moment, Silent
 from logcl.experiments.bench import grid
 from logcl.experiments.bench.grid import Cell, Place, Thinning
 from logcl.nn.engines import Job, Local
-from logcl.nn.engines.remote_progress import Reporter, Shown
+from logcl.nn.engines.remote_progress import Display, Reporter
 from logcl.nn.training import Diverged
 
 ray = pytest.importorskip("ray")
@@ -51,7 +51,7 @@ class Seen(Silent):
 
         yield advance
 
-    def tell(self, moment):
+    def log(self, moment):
         self.moments.append(moment)
         if len(self.moments) == 1:
             self.then()
@@ -61,8 +61,10 @@ class Seen(Silent):
 def cluster():
     from ray.cluster_utils import Cluster
 
+    root = Path(__file__).parents[2]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # for jobs that are defined here
+        # Workers import the jobs that are defined here, and this source tree rather than an installed one.
+        patch.setenv("PYTHONPATH", f"{root}{os.pathsep}{root / 'src'}")
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         made.add_node(num_cpus=1)
         yield made
@@ -293,6 +295,14 @@ def test_without_a_cluster_there_is_one_sentence(tmp_path, logcl, digits):
     assert "--engine ray" in ran.err
 
 
+def test_without_an_address_a_new_cluster_is_started(cluster):
+    from logcl.nn.engines.ray import Ray
+
+    # A driver that joined the running one would be ended with it, without a message.
+    with Ray(workers=1):
+        assert ray.get_runtime_context().gcs_address != cluster.gcs_address
+
+
 def test_commands_use_a_cluster(cluster, tmp_path, logcl, digits):
     x, y = task(digits)
     np.savez(tmp_path / "task.npz", x=x, y=y)
@@ -309,23 +319,23 @@ def test_commands_use_a_cluster(cluster, tmp_path, logcl, digits):
 
 
 def test_bars_and_moments_cross_processes_and_a_restart_undoes_what_was_counted():
-    letters = []
+    messages = []
     seen = Seen()
-    shown = Shown(seen)
-    lost = Reporter(7, letters.append)
+    display = Display(seen)
+    lost = Reporter(7, messages.append)
     with lost.track("level 0", 10) as advance:
         advance(4)
-        lost.tell(Moment("level 0", 4, 10, {"loss": 1.0}))
+        lost.log(Moment("level 0", 4, 10, {"loss": 1.0}))
     lost._events.pop()  # it was killed before its bar came to an end
     lost.send()
-    shown.show(letters)
+    display.show(messages)
     assert seen.steps == 4
-    letters.clear()
-    again = Reporter(7, letters.append)
+    messages.clear()
+    again = Reporter(7, messages.append)
     with again.track("level 0", 10) as advance:
         advance(10)
     again.send()
-    shown.show(letters)
-    shown.close()
+    display.show(messages)
+    display.close()
     assert seen.steps == 10
     assert [moment.values for moment in seen.moments] == [{"loss": 1.0}]

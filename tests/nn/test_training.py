@@ -11,7 +11,16 @@ from torch import nn
 
 from logcl.core.progress import Silent
 from logcl.core.settings import Recipe
-from logcl.nn.training import Diverged, Work, _Schedule, fit, generator_for, seeded, steps_a_pass, total_steps
+from logcl.nn.training import (
+    Diverged,
+    Work,
+    _Schedule,
+    fit,
+    generator_for,
+    seeded,
+    steps_per_epoch,
+    total_steps,
+)
 
 
 class Recorder(Silent):
@@ -70,10 +79,10 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
 def test_each_pass_sees_every_row_once():
     recipe = Recipe(epochs=4, batch_size=12)
     _, _, seen = line_fit(recipe)
-    a_pass = steps_a_pass(recipe, 50)
-    assert len(seen) == 4 * a_pass
-    for start in range(0, len(seen), a_pass):
-        assert sorted(torch.cat(seen[start : start + a_pass]).tolist()) == list(range(50))
+    per_epoch = steps_per_epoch(recipe, 50)
+    assert len(seen) == 4 * per_epoch
+    for start in range(0, len(seen), per_epoch):
+        assert sorted(torch.cat(seen[start : start + per_epoch]).tolist()) == list(range(50))
     sizes = {len(rows) for rows in seen}
     assert max(sizes) - min(sizes) <= 1
 
@@ -84,7 +93,7 @@ def test_each_pass_sees_every_row_once():
 def test_steps(count, size, epochs, least):
     recipe = Recipe(epochs=epochs, batch_size=size, min_steps=least)
     assert total_steps(recipe, count) >= max(epochs, least)
-    assert count / steps_a_pass(recipe, count) <= max(2 * size, count if count < size else 0)
+    assert count / steps_per_epoch(recipe, count) <= max(2 * size, count if count < size else 0)
 
 
 def test_progress_counts_every_step():
@@ -166,18 +175,18 @@ def test_no_patience_means_no_early_end():
 
 
 @given(
-    steps=st.integers(1, 400), a_pass=st.integers(1, 50), patience=st.integers(1, 5), data=st.data(),
+    steps=st.integers(1, 400), per_epoch=st.integers(1, 50), patience=st.integers(1, 5), data=st.data(),
     schedule=st.sampled_from(["constant", "one-cycle", "exponential"]),
 )  # fmt: skip
-def test_an_end_is_reached_in_time_whatever_the_losses(steps, a_pass, patience, data, schedule):
-    plan = _Schedule(Recipe(patience=patience, schedule=schedule), steps, a_pass)
+def test_an_end_is_reached_in_time_whatever_the_losses(steps, per_epoch, patience, data, schedule):
+    plan = _Schedule(Recipe(patience=patience, schedule=schedule), steps, per_epoch)
     losses = data.draw(st.lists(st.floats(0, 10), min_size=1, max_size=8))
     step = 0
     while step != plan.end:
         step += 1
         assert 0 < plan.factor(step) <= 1
-        if step % plan.stretch == 0 or step == plan.end:
-            plan.observe(step, losses[step // plan.stretch % len(losses)])
+        if step % plan.interval == 0 or step == plan.end:
+            plan.observe(step, losses[step // plan.interval % len(losses)])
         assert step <= plan.end <= steps
 
 

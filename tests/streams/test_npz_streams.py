@@ -97,8 +97,8 @@ LABELS = np.array([0, 1, 0, 1])
         ({"x": IMAGES[:, :0], "y": LABELS}, "has the shape"),
         ({"x": IMAGES + np.nan, "y": LABELS}, "NaN or infinite"),
         ({"x": IMAGES + np.inf, "y": LABELS}, "NaN or infinite"),
-        ({"x": IMAGES + 1.5, "y": LABELS}, "reach from"),
-        ({"x": IMAGES - 0.5, "y": LABELS}, "reach from"),
+        ({"x": IMAGES + 1.5, "y": LABELS}, "range from"),
+        ({"x": IMAGES - 0.5, "y": LABELS}, "range from"),
         ({"x": np.array([object()] * 4), "y": LABELS}, "x holds Python objects, which are never loaded"),
         ({"x": IMAGES, "y": np.array(["a", 1, "b", 2], object)}, "y holds Python objects"),
         (

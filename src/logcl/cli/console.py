@@ -14,8 +14,8 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from logcl.core.bars import Bars
 from logcl.core.errors import BadSettings
-from logcl.core.progress import Bars
 from logcl.core.settings import ImageShape
 from logcl.nn.engines import Engine, Local
 

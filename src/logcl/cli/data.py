@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from logcl.core.bars import Bars
 from logcl.core.errors import DataError
-from logcl.core.progress import Bars
 from logcl.streams.catalog import CATALOG, named
 from logcl.streams.check import Report, check, locate
 from logcl.streams.sources import download, download_folder

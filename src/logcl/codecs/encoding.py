@@ -24,7 +24,7 @@ from logcl.core.settings import ImageShape, Recipe
 from logcl.nn import networks
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
-from logcl.nn.training import Work, fit, seeded, steps_a_pass
+from logcl.nn.training import Work, fit, seeded, steps_per_epoch
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _warm_up(
     The first two passes only rebuild. Squared errors are summed over an image's values and a code's bits.
     """
     recipe = warm_up_recipe(settings)
-    quiet_steps = 2 * steps_a_pass(recipe, len(images))
+    quiet_steps = 2 * steps_per_epoch(recipe, len(images))
     step = 0
 
     def loss(rows: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""What every part uses: errors, settings, inputs, text, files, progress."""
+"""Errors, settings, input validation, text, files and progress: used by every other package."""

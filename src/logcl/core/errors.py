@@ -1,14 +1,14 @@
-"""Everything that can go wrong for a reason the user can act on.
+"""Errors with a cause that the user can act on.
 
 Each message is one sentence that names the file or value and says what to do. The command line prints it
-on stderr and leaves with the class's `exit_code`; a Python caller catches `LogCLError` or one of these.
+to stderr and exits with the class's `exit_code`; Python callers catch `LogCLError` or a subclass.
 """
 
 from __future__ import annotations
 
 
 class LogCLError(Exception):
-    """Base of all errors that LogCL raises on purpose."""
+    """Base of all errors that LogCL raises deliberately."""
 
     exit_code = 1
 
@@ -20,7 +20,7 @@ class BadInput(LogCLError, ValueError):
 
 
 class BadSettings(LogCLError, ValueError):
-    """Settings that contradict each other, do not exist, or do not fit the memory."""
+    """Settings that contradict each other, do not exist, or do not match the memory."""
 
     exit_code = 2
 
@@ -32,7 +32,7 @@ class DataError(LogCLError):
 
 
 class NotAMemory(LogCLError):
-    """A path that is absent, or holds something else than a memory."""
+    """A path that does not exist or is not a memory."""
 
     exit_code = 4
 
@@ -42,7 +42,7 @@ class NewerFormat(NotAMemory):
 
 
 class Damaged(LogCLError):
-    """A memory whose content does not match its digests or its own rules."""
+    """A memory whose content fails its digests or consistency checks."""
 
     exit_code = 5
 
@@ -54,22 +54,22 @@ class Busy(LogCLError):
 
 
 class CannotWrite(LogCLError):
-    """The disk is full, or the file or folder may not be written."""
+    """The disk is full, or there is no permission to write the file or folder."""
 
     exit_code = 7
 
 
 class NotTrained(LogCLError):
-    """A prediction was asked for before anything was learned."""
+    """A prediction was requested before a classifier was trained."""
 
     exit_code = 8
 
 
 class EngineFailed(LogCLError):
-    """The cluster that work was sent to cannot be reached, or lost it again and again."""
+    """The cluster cannot be reached, or kept losing the workers of a job."""
 
     exit_code = 9
 
 
 class PassedOver(UserWarning):
-    """Files that look as if they were meant, but are not read."""
+    """Files that look like input but are skipped."""

@@ -1,4 +1,4 @@
-"""Files are replaced as a whole or not at all."""
+"""Atomic writes: a file is replaced as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from logcl.core.errors import CannotWrite
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """The whole file or no change, also if the power fails."""
+    """Replace the file, or leave it unchanged on any failure, including a power loss."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         with partial.open("wb") as file:
@@ -19,13 +19,15 @@ def write_atomically(path: Path, content: bytes) -> None:
         partial.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise CannotWrite(f"{path} cannot be written ({error.strerror})") from error
+        raise CannotWrite(
+            f"{path} cannot be written ({error.strerror}); check permissions and free disk space"
+        ) from error
     finally:
         partial.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a new name in a folder durable, where the system can."""
+    """Make new, renamed and deleted names in a folder durable, on systems that can sync a folder."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

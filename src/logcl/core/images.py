@@ -1,4 +1,4 @@
-"""Images as arrays: how many to work on at once, and how far two are apart."""
+"""Images as arrays: block sizes that bound memory, and squared errors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _BLOCK_BYTES = 2**24
 
 
 def rows_at_once(image_shape: Sequence[int]) -> int:
-    """How many images (C, H, W) to work on at once where nothing is trained: 16 MB of them as float32.
+    """Images (C, H, W) per block outside training: 16 MB as float32, at least 1 and at most 1,024 images.
 
-    At most 1,024 and at least one. Layers of a network take some dozens of times the bytes of their images,
-    so this keeps a block within about half a gigabyte.
+    The activations of a network take a few dozen times the bytes of its images, so a block stays below
+    about half a gigabyte.
     """
     return min(max(_BLOCK_BYTES // (4 * math.prod(image_shape)), 1), 1024)
 
@@ -23,7 +23,7 @@ def rows_at_once(image_shape: Sequence[int]) -> int:
 def squared_errors(x: NDArray[np.uint8], z: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Mean squared difference of each pair of images, pixels in [0, 1]: (n, C, H, W) twice → (n,).
 
-    In blocks, because images as floats take four times their bytes.
+    Computed in blocks, because floats take four times the bytes of uint8 images.
     """
     errors = np.empty(len(x))
     rows = rows_at_once(x.shape[1:])

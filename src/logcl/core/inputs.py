@@ -1,4 +1,4 @@
-"""What users hand in, checked and brought to one form: uint8 pixels and whole labels. Nothing is guessed."""
+"""User input, validated and converted: images to uint8 pixels, labels to all integers or all strings."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from logcl.core.errors import BadInput
 from logcl.core.settings import ImageShape
 
 LONGEST_LABEL = 1000
-"""Characters. Arrays give every label as much room as the longest."""
+"""Characters. In a numpy array every string takes as much room as the longest one."""
 
 Label = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[str, Field(max_length=LONGEST_LABEL)]
 
 
 def _is_text(value: str) -> bool:
-    """No zero characters, which arrays drop, and nothing that UTF-8 cannot hold (a badly decoded name)."""
+    """No null characters, which numpy strips, and no lone surrogates, which UTF-8 cannot encode."""
     return "\0" not in value and value == value.encode(errors="replace").decode()
 
 
 def distinct(labels: tuple[Label, ...]) -> tuple[Label, ...]:
-    """The same labels; `ValueError` if they are not all different, all integers or all strings."""
+    """Return the labels; `ValueError` unless they are distinct and all integers or all strings."""
     if len({type(label) for label in labels}) > 1:
         raise ValueError("integers and strings are mixed")
     if len(set(labels)) < len(labels):
-        raise ValueError("a label is there twice")
+        raise ValueError("a label occurs twice")
     if not all(_is_text(label) for label in labels if isinstance(label, str)):
         raise ValueError("a label is not plain text")
     return labels
 
 
 Labels = Annotated[tuple[Label, ...], FailFast(), AfterValidator(distinct)]
-"""The classes of a memory as its file may give them: all different, all integers or all strings."""
+"""The classes in a memory file: distinct, all integers or all strings."""
 
 
 def as_pixels(images: Any, image_shape: ImageShape) -> NDArray[np.uint8]:
     """Images as (n, C, H, W) uint8.
 
-    Takes arrays and tensors: integers from 0 to 255 or floats in [0, 1]; (n, C, H, W), or (n, H, W) for
-    one channel.
+    Accepts arrays and tensors of integers in 0 to 255 or floats in [0, 1], with shape (n, C, H, W), or
+    (n, H, W) if there is one channel.
     """
     array = _as_array(images)
     shape = tuple(image_shape)
@@ -56,19 +56,19 @@ def as_pixels(images: Any, image_shape: ImageShape) -> NDArray[np.uint8]:
 
 
 def to_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Pixel values of any shape as uint8: integers from 0 to 255 or floats in [0, 1]."""
+    """Pixel values of any shape, integers in 0 to 255 or floats in [0, 1], as uint8."""
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
             bad = np.argwhere(~np.isfinite(array))[0]
             raise BadInput(
-                f"image {bad[0]} has a NaN or infinite pixel at {tuple(map(int, bad[1:]))}; remove it first"
+                f"image {bad[0]} has a NaN or infinite pixel at {tuple(map(int, bad[1:]))}; remove that image"
             )
         low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
         if low < 0 or high > 1:
             raise BadInput(
-                f"float images must lie in [0, 1], these reach from {low:g} to {high:g}; scale them first"
+                f"float images must lie in [0, 1], but these range from {low:g} to {high:g}; scale them first"
             )
         pixels: NDArray[np.uint8] = np.rint(array * 255).astype(np.uint8)
         return pixels
@@ -76,20 +76,20 @@ def to_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
         if low < 0 or high > 255:
             raise BadInput(
-                f"integer images must lie in 0 to 255, these reach from {low} to {high}; scale them first"
+                f"integer images must lie in 0 to 255, but these range from {low} to {high}; scale them first"
             )
         return array.astype(np.uint8)
-    raise BadInput(f"images of type {array.dtype} are not supported; give uint8 or floats in [0, 1]")
+    raise BadInput(f"images of type {array.dtype} are not supported; use uint8 or floats in [0, 1]")
 
 
 def as_labels(labels: Any, count: int) -> NDArray[Any]:
-    """One label for each of `count` images: all integers (int64) or all strings."""
-    # A list goes in as objects: numpy would turn a mixture of numbers and strings into strings, unasked.
+    """Labels of `count` images as an array (count,) of int64 or of strings."""
+    # As objects, because numpy would silently turn a mix of numbers and strings into strings.
     array = np.array(labels, dtype=object) if isinstance(labels, (list, tuple)) else _as_array(labels)
     if array.ndim != 1:
-        raise BadInput(f"labels have shape {array.shape}; give one label a sample, (n,)")
+        raise BadInput(f"labels have shape {array.shape}; pass one label per sample, shape (n,)")
     if len(array) != count:
-        raise BadInput(f"there are {count} images but {len(array)} labels")
+        raise BadInput(f"there are {count} images but {len(array)} labels; pass one label per image")
     if array.dtype.kind == "O":
         array = _plain(array.tolist())
     if array.dtype.kind in "iub":
@@ -98,11 +98,11 @@ def as_labels(labels: Any, count: int) -> NDArray[Any]:
         return array.astype(np.int64)
     if array.dtype.kind == "U":
         return array
-    raise BadInput(f"labels of type {array.dtype} are not supported; give integers or strings, not both")
+    raise BadInput(f"labels of type {array.dtype} are not supported; use integers or strings, not both")
 
 
 def _plain(values: list[Any]) -> NDArray[Any]:
-    """Objects, as lists and pandas hold them, as one array of integers or of strings."""
+    """Python objects, e.g. from a list or pandas, as one array of integers or of strings."""
     if all(isinstance(value, str) for value in values):
         strange = next((value for value in values if not _is_text(value)), None)
         if strange is not None:
@@ -114,17 +114,17 @@ def _plain(values: list[Any]) -> NDArray[Any]:
             raise BadInput(f"the label {large} is too large; integer labels must fit 64 bits")
         return np.array(values, dtype=np.int64)
     kinds = " and ".join(sorted({type(value).__name__ for value in values}))
-    raise BadInput(f"labels of type {kinds} are not supported; give integers or strings, not both")
+    raise BadInput(f"labels of type {kinds} are not supported; use integers or strings, not both")
 
 
 def number_classes(
     labels: NDArray[Any], known: Sequence[Label]
 ) -> tuple[NDArray[np.int64], tuple[Label, ...]]:
-    """Class numbers of the labels, and all classes after them: known ones first, new ones as they appear."""
+    """Class numbers of the labels, and all classes: the known ones, then new ones in order of appearance."""
     kind = {"U": "strings", "i": "integers"}[labels.dtype.kind]
     was = {str: "strings", int: "integers"}[type(known[0])] if known else kind
     if was != kind:
-        raise BadInput(f"this memory has {was} as labels, and these are {kind}; keep to one kind")
+        raise BadInput(f"the labels of this memory are {was}, but these are {kind}; use one kind of label")
     values, first, positions = np.unique(labels, return_index=True, return_inverse=True)
     numbers: dict[Label, int] = {label: number for number, label in enumerate(known)}
     for value in values[np.argsort(first)].tolist():
@@ -138,9 +138,11 @@ def number_classes(
 
 
 def _as_array(values: Any) -> NDArray[Any]:
-    if hasattr(values, "detach"):  # a tensor, without importing torch for it
+    if hasattr(values, "detach"):  # a tensor; checked without importing torch
         values = values.detach().cpu().numpy()
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise BadInput(f"images and labels must be arrays of one shape ({error})") from error
+        raise BadInput(
+            f"images and labels must be rectangular arrays ({error}); make all images the same size"
+        ) from error

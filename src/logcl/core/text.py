@@ -1,17 +1,16 @@
-"""Numbers and names as people read them."""
+"""Numbers and names formatted for people."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 
 def printable(text: object) -> str:
-    """Words from a file that anybody may have written, as they may be shown on a terminal.
+    """Text from an untrusted file, safe to print on a terminal.
 
-    Whatever is not printable (control sequences, line breaks, halves of characters) is written as in Python.
+    Characters that are not printable (control sequences, line breaks, lone surrogates) are escaped as in
+    Python's `repr`.
     """
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(text))
 
@@ -20,22 +19,29 @@ def human_bytes(count: float) -> str:
     """1,234 B, 12.3 kB, 4.56 MB, ..."""
     if count < 10_000:
         return f"{count:,.0f} B"
-    power = min(int(math.log10(count)) // 3, 4)
-    return f"{count / 1000**power:.3g} {('kB', 'MB', 'GB', 'TB')[power - 1]}"
+    power = next((power for power in (1, 2, 3) if count < 999.5 * 1000**power), 4)
+    return f"{_three_digits(count / 1000**power)} {('kB', 'MB', 'GB', 'TB')[power - 1]}"
 
 
 def human_seconds(seconds: float) -> str:
     """12 s, 3.4 min, 1.2 h."""
     if seconds < 100:
         return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
+    minutes = seconds / 60
+    return f"{_three_digits(minutes)} min" if minutes < 100 else f"{_three_digits(minutes / 60)} h"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """12.34 ± 0.05: the mean, and its standard error where there are several values."""
-    if not len(values):
+    """Mean ± standard error, e.g. 12.34 ± 0.05; the mean alone for one value, a dash for none."""
+    count = len(values)
+    if not count:
         return "–"
-    mean = f"{np.mean(values):.{digits}f}"
-    if len(values) < 2:
-        return mean
-    return f"{mean} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.{digits}f}"
+    mean = math.fsum(values) / count
+    if count == 1:
+        return f"{mean:.{digits}f}"
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    return f"{mean:.{digits}f} ± {math.sqrt(variance / count):.{digits}f}"

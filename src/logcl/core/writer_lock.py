@@ -1,8 +1,8 @@
-"""One writer at a time: a lock beside the memory that the system itself releases when its holder dies.
+"""One writer at a time, enforced by a lock file next to the memory.
 
-SQLite's own locks last for a commit; training lasts for minutes before it. The lock is a file beside the
-memory, locked by the operating system and removed afterwards; it says who holds it. A holder that was
-killed leaves the file but not the lock, and the next writer takes it over.
+SQLite's own locks cover only the commit, not the minutes of training before it. The lock file names its
+holder, is locked by the operating system and is removed afterwards. A process that is killed leaves the file
+but not the lock, so the next writer can take it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _held: set[int] = set()
 
 
 def _forget_locks() -> None:
-    """In a forked child: a lock belongs to the parent, and must not outlive it in a data loader's worker."""
+    """In a forked child, e.g. a data loader's worker, which must not keep its dead parent's lock alive."""
     while _held:
         os.close(_held.pop())
 
@@ -54,8 +54,8 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def writer_lock(memory: Path) -> Iterator[None]:
-    """Hold the lock of `memory`; raises `Busy` at once, naming the holder, if another process has it."""
-    real = memory.resolve()  # by whatever link it was found
+    """Hold the lock of `memory`; raise `Busy` at once, naming the holder, if another process has it."""
+    real = memory.resolve()  # one lock per file, even if it is opened through a link
     path = real.with_name(real.name + ".lock")
     handle = _acquire(path, memory)
     _held.add(handle)
@@ -75,8 +75,8 @@ def writer_lock(memory: Path) -> Iterator[None]:
             ) from error
         yield
     finally:
-        if os.getpid() == owner:  # not a child that was forked meanwhile and leaves by the same road
-            # Removed while still locked, so that nobody can lock a file that is about to vanish unseen.
+        if os.getpid() == owner:  # not in a child that was forked inside the context
+            # Removed while still locked: otherwise another process could lock the file just before it goes.
             with suppress(OSError):
                 path.unlink()
             _held.discard(handle)
@@ -86,17 +86,18 @@ def writer_lock(memory: Path) -> Iterator[None]:
 def _acquire(path: Path, memory: Path) -> int:
     while True:
         try:
-            # Not through a link: whatever it led to would be emptied.
+            # Never through a link, whose target would be truncated.
             handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         except OSError as error:
-            raise CannotWrite(f"{memory} cannot be locked for writing ({error.strerror}: {path})") from error
+            raise CannotWrite(
+                f"{memory} cannot be locked for writing ({error.strerror}: {path}); check the permissions"
+            ) from error
         try:
             locked = _try_lock(handle)
         except OSError as error:
             os.close(handle)
             raise CannotWrite(
-                f"{memory} is on a file system without locks ({error.strerror}), and two writers could meet; "
-                f"keep it elsewhere"
+                f"{memory} is on a file system without locks ({error.strerror}); move it to one that has them"
             ) from error
         if not locked:
             os.close(handle)
@@ -104,7 +105,7 @@ def _acquire(path: Path, memory: Path) -> int:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), path.stat()):
                 return handle
-        os.close(handle)  # the holder removed this file between our open and our lock: take the new one
+        os.close(handle)  # its holder removed this file between open and lock: try again with the new one
 
 
 def _holder(path: Path) -> str:
@@ -112,4 +113,4 @@ def _holder(path: Path) -> str:
         holder = json.loads(path.read_text())
         return f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return "another process"  # caught in the instant between locking and writing its name
+        return "another process"  # read between locking and writing

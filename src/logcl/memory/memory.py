@@ -199,7 +199,7 @@ class Memory:
             gone += [f"buffer-{start}" for start in now.chunks if plan.train or start >= begin]
             fields = Fields(n=n, classes=classes, settings=now.settings, notes=self._notes(header))
             self.file.commit(header, fields.as_data(), new, gone)
-            progress.tell(
+            progress.log(
                 Moment(
                     "memory", n, n,
                     {

@@ -1,7 +1,7 @@
-"""What classifiers see instead of the images themselves: the paper's aug(x), and what photographs allow.
+"""Data augmentation for classifiers: the paper's aug(x), random flips and random shifts.
 
-All of it works on whole batches (n, C, H, W) of floats in [0, 1] and draws from torch's global state, which
-`training.fit` seeds.
+Works on batches (n, C, H, W) of floats in [0, 1] and draws from torch's global state, which `training.fit`
+seeds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from logcl.core.settings import ClassifierSettings
 
 
 def augment(images: Tensor, settings: ClassifierSettings) -> Tensor:
-    """Mirror, shift, add white noise, as far as the settings ask for it."""
+    """Flip, shift and add white noise, as configured."""
     if settings.mirror:
         images = mirrored(images)
     if settings.shift:
@@ -24,18 +24,18 @@ def augment(images: Tensor, settings: ClassifierSettings) -> Tensor:
 
 
 def mirrored(images: Tensor) -> Tensor:
-    """Every second image, by chance, seen in a mirror."""
+    """Each image flipped horizontally with probability 1/2."""
     chosen = torch.rand(len(images), device=images.device) < 0.5
     return torch.where(chosen[:, None, None, None], images.flip(3), images)
 
 
 def shifted(images: Tensor, most: int) -> Tensor:
-    """Each image moved by up to `most` pixels in both directions, its edge reflected."""
+    """Each image shifted by up to `most` pixels along both axes, with reflected edges."""
     height, width = images.shape[2:]
     most = min(most, height - 1, width - 1)
     padded = nn.functional.pad(images, (most, most, most, most), mode="reflect")
     down, right = torch.randint(2 * most + 1, (2, len(images)), device=images.device)
-    # Rows first, then columns: two gathers instead of one slice for each image.
+    # Rows, then columns: two gathers instead of one slice per image.
     rows = (down[:, None] + torch.arange(height, device=images.device))[:, None, :, None]
     columns = (right[:, None] + torch.arange(width, device=images.device))[:, None, None, :]
     tall = padded.gather(2, rows.expand(-1, images.shape[1], -1, padded.shape[3]))

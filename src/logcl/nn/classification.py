@@ -1,4 +1,4 @@
-"""Training and asking a network that classifies images: the global model's, and that of every method."""
+"""Training and inference of image classifiers: the global model and the classifier of every method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from logcl.nn.images import to_unit
 from logcl.nn.training import Work, fit, seeded
 
 Fetch = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""Rows of a batch to uint8 images and class numbers."""
+"""Takes the rows of a batch; returns uint8 images (n, C, H, W) and class numbers (n,)."""
 
 
 def train_network(
@@ -31,45 +31,41 @@ def train_network(
 
 
 def train_on(network: nn.Module, fetch: Fetch, count: int, settings: ClassifierSettings, work: Work) -> None:
-    """Train on `count` samples; `fetch(rows)` gives uint8 images and class numbers of a batch.
-
-    The same function trains the global model and the classifiers of all methods that begin afresh, so that
-    they differ only in the samples they are given.
-    """
+    """Train on `count` samples, in place."""
     fit(network, lambda rows: batch_loss(network, *fetch(rows), settings), count, settings, work)
 
 
 def new_network(spec: networks.ClassifierSpec, work: Work) -> networks.ImageClassifier:
-    """Random weights, drawn from the randomness of `work`, where and how they are trained fastest."""
+    """A classifier with random weights, on the device and in the memory format in which it trains fastest."""
     with seeded(work.generator):
         network = networks.classifier(spec).to(choose_device())
-    laid_out: networks.ImageClassifier = network.to(memory_format=_layout(network))  # type: ignore[call-overload]
-    return laid_out
+    formatted: networks.ImageClassifier = network.to(memory_format=_memory_format(network))  # type: ignore[call-overload]
+    return formatted
 
 
 def batch_scores(network: nn.Module, pixels: Tensor, settings: ClassifierSettings) -> Tensor:
-    """What a network says of uint8 images (n, C, H, W) as training shows them to it: augmented."""
+    """Scores (n, classes) of augmented uint8 images (n, C, H, W), for training."""
     image = augment(to_unit(pixels.to(choose_device())), settings)
-    scores: Tensor = network(image.contiguous(memory_format=_layout(network)))
+    scores: Tensor = network(image.contiguous(memory_format=_memory_format(network)))
     return scores
 
 
 def batch_loss(network: nn.Module, pixels: Tensor, labels: Tensor, settings: ClassifierSettings) -> Tensor:
-    """Mean cross-entropy of a batch."""
+    """Mean cross-entropy of a batch of augmented uint8 images (n, C, H, W) and class numbers (n,)."""
     return cross_entropy(batch_scores(network, pixels, settings), labels, settings)
 
 
 def cross_entropy(scores: Tensor, labels: Tensor, settings: ClassifierSettings) -> Tensor:
-    """Of scores (n, classes) and class numbers (n,), in the mean."""
+    """Mean cross-entropy of scores (n, classes) and class numbers (n,), with label smoothing."""
     return nn.functional.cross_entropy(
         scores, labels.to(scores.device), label_smoothing=settings.label_smoothing
     )
 
 
-def _layout(network: nn.Module) -> torch.memory_format:
-    """Convolutions on a CPU are a quarter faster with the channels last in memory.
+def _memory_format(network: nn.Module) -> torch.memory_format:
+    """Channels last, which makes convolutions on a CPU a quarter faster, unless the network has strides.
 
-    Not for networks with strides: torch 2.13 corrupted its heap in the backward pass of narrow ones.
+    With strides, torch 2.13 corrupted its heap in the backward pass of narrow networks.
     """
     strides = [layer.stride for layer in network.modules() if isinstance(layer, nn.Conv2d)]
     plain = all(stride == (1, 1) for stride in strides)
@@ -78,7 +74,7 @@ def _layout(network: nn.Module) -> torch.memory_format:
 
 @torch.no_grad()
 def predict_proba(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Class probabilities of uint8 images, in blocks of bounded size."""
+    """Class probabilities (n, classes) of uint8 images (n, C, H, W), computed in blocks."""
     device = choose_device()
     rows = rows_at_once(pixels.shape[1:])
     blocks = [
@@ -93,5 +89,5 @@ def predict_proba(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.f
 
 
 def predict_classes(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """The most probable class number of each uint8 image."""
+    """The most probable class number of each uint8 image, (n,)."""
     return np.asarray(predict_proba(network, pixels).argmax(axis=1), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Where networks live."""
+"""The device that networks run on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from logcl.core.errors import BadSettings
 
 
 def choose_device() -> torch.device:
-    """Where networks live: LOGCL_DEVICE (cpu, cuda, cuda:1, mps), else the fastest that is there.
+    """LOGCL_DEVICE (cpu, cuda, cuda:1, mps), by default the fastest device available.
 
-    Not a setting of the memory: the same file is used on machines with and without an accelerator.
+    Not a setting of the memory, because the same file is used on machines with and without an accelerator.
     """
     name = os.environ.get("LOGCL_DEVICE") or "auto"
     if name == "auto":

@@ -1,4 +1,4 @@
-"""The one training loop. Decoders, encoders, labellers, the global model and every rival train through it."""
+"""The training loop: codecs, labellers, the global model and all rival methods are trained by `fit`."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from logcl.core.progress import Moment, Progress, Silent
 from logcl.core.settings import Recipe
 from logcl.nn.device import choose_device
 
-Brief = TypeVar("Brief", bound=Recipe)
+AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
 
 class Diverged(LogCLError):
-    """A loss became infinite or not a number."""
+    """The loss became infinite or NaN."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a piece of training needs beside its data: its own randomness, and where to say how far it is."""
+    """What a training run needs besides data: its random generator and where to report progress."""
 
     generator: torch.Generator
     progress: Progress = field(default_factory=Silent)
     description: str = "training"
 
     def part(self, name: str) -> Work:
-        """The same work under a longer name."""
+        """The same work with `name` appended to its description."""
         return replace(self, description=f"{self.description}, {name}")
 
 
@@ -50,22 +50,23 @@ def fit(
 ) -> float:
     """Minimise `loss` over shuffled batches of the rows 0 to count - 1.
 
-    `loss` takes the rows of one batch (an int64 tensor on the CPU) and returns a scalar; what a row means
-    is its business. `after_step` is called when the weights have moved and their gradients are still there.
+    `loss` takes the rows of one batch (an int64 tensor on the CPU) and returns a scalar. `after_step` is
+    called after each update of the weights, before their gradients are cleared.
 
-    The same generator state gives the same weights. Returns the mean loss of the last pass and leaves the
-    network in evaluation mode.
+    The same generator state gives the same weights. Returns the mean loss of the last interval of the
+    schedule and leaves the network in evaluation mode.
     """
     steps = total_steps(recipe, count)
     optimiser = _optimiser(network, recipe)
-    schedule = _Schedule(recipe, steps, steps_a_pass(recipe, count))
+    schedule = _Schedule(recipe, steps, steps_per_epoch(recipe, count))
     network.train()
     total = torch.zeros(())
     mean, since = math.nan, 0
     with seeded(work.generator), work.progress.track(work.description, steps) as advance:
         for step, rows in enumerate(_batches(count, recipe, steps, work.generator), start=1):
+            rate = recipe.learning_rate * schedule.factor(step)
             for group in optimiser.param_groups:
-                group["lr"] = recipe.learning_rate * schedule.factor(step)
+                group["lr"] = rate
             optimiser.zero_grad(set_to_none=True)
             value = loss(rows)
             value.backward()
@@ -73,28 +74,27 @@ def fit(
             if after_step is not None:
                 after_step()
             total += value.detach().cpu()
-            if step % schedule.stretch == 0 or step == schedule.end:
-                mean = _agreed(float(total) / (step - since))
+            if step % schedule.interval == 0 or step == schedule.end:
+                mean = _averaged(float(total) / (step - since))
                 total, since = torch.zeros(()), step
                 if not math.isfinite(mean):
                     raise Diverged(
                         f"{work.description}: the loss became {mean} after {step} steps; lower learning_rate "
                         f"(now {recipe.learning_rate})"
                     )
-                rate = recipe.learning_rate * schedule.factor(step)
                 found = {"loss": mean, "learning_rate": rate}
-                work.progress.tell(Moment(work.description, step, schedule.end, found))
+                work.progress.log(Moment(work.description, step, schedule.end, found))
                 schedule.observe(step, mean)
-            ended = step == schedule.end
-            advance(1 if not ended else steps - step + 1, note="" if math.isnan(mean) else f"loss {mean:.4g}")
-            if ended:
+            advance(note="" if math.isnan(mean) else f"loss {mean:.4g}")
+            if step == schedule.end:
+                advance(steps - step)  # completes the bar if training stops early
                 break
     network.eval()
     return mean
 
 
-def _agreed(mean: float) -> float:
-    """The mean over all processes that train this network together, so that they end together."""
+def _averaged(mean: float) -> float:
+    """The mean over all processes that train this network, so that all of them stop at the same step."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return mean
     total = torch.tensor(mean, dtype=torch.float64, device=choose_device())
@@ -102,29 +102,29 @@ def _agreed(mean: float) -> float:
     return float(total) / distributed.get_world_size()
 
 
-def steps_a_pass(recipe: Recipe, count: int) -> int:
-    """Batches in one pass; a last batch of less than half a batch is spread over the others."""
+def steps_per_epoch(recipe: Recipe, count: int) -> int:
+    """Batches per epoch: the nearest whole number, so that no small batch is left over."""
     return max(round(count / recipe.batch_size), 1)
 
 
-def shortened(recipe: Brief, share: float) -> Brief:
-    """The recipe of a fit that begins where another ended: so large a share of its passes and steps."""
+def shortened(recipe: AnyRecipe, share: float) -> AnyRecipe:
+    """The recipe of a warm start: a `share` of the epochs and steps."""
     return recipe.model_copy(
         update={"epochs": max(round(recipe.epochs * share), 1), "min_steps": round(recipe.min_steps * share)}
     )
 
 
 def total_steps(recipe: Recipe, count: int) -> int:
-    """Optimiser steps of a whole fit: all passes, or `min_steps` where that is more."""
-    return max(recipe.epochs * steps_a_pass(recipe, count), recipe.min_steps)
+    """Optimiser steps of a fit: all epochs, or `min_steps` if that is more."""
+    return max(recipe.epochs * steps_per_epoch(recipe, count), recipe.min_steps)
 
 
 def _batches(count: int, recipe: Recipe, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """`steps` batches: each pass is a fresh permutation cut into nearly equal parts.
+    """`steps` batches: each epoch is a new permutation, cut into parts of nearly equal size.
 
-    Equal parts because batch statistics of a leftover of one or two rows would be noise.
+    Nearly equal, because the batch statistics of one or two leftover rows would be noise.
     """
-    parts = steps_a_pass(recipe, count)
+    parts = steps_per_epoch(recipe, count)
     queue: list[Tensor] = []
     for _ in range(steps):
         if not queue:
@@ -145,30 +145,30 @@ def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 class _Schedule:
-    """The rate of each step as a share of the highest, and when it is time to end."""
+    """The learning rate of each step as a fraction of the highest, and the last step."""
 
-    def __init__(self, recipe: Recipe, steps: int, a_pass: int) -> None:
-        self.recipe, self.a_pass = recipe, a_pass
+    def __init__(self, recipe: Recipe, steps: int, steps_per_epoch: int) -> None:
+        self.recipe, self.steps_per_epoch = recipe, steps_per_epoch
         self.end = steps
-        self.stretch = max(a_pass, steps // 20)
-        """Steps between two looks at the loss: a pass over few samples says little."""
+        self.interval = max(steps_per_epoch, steps // 20)
+        """Steps over which the loss is averaged: an epoch of few samples is too noisy."""
         self._planned = steps
         self._cooling: tuple[int, float] | None = None
         self._best, self._stale = math.inf, 0
 
     def factor(self, step: int) -> float:
-        """For steps 1, 2, ..."""
+        """Fraction of the highest learning rate at steps 1, 2, ..."""
         if self._cooling is not None:
             since, factor = self._cooling
             return factor * (1 - (step - since) / (self.end - since + 1))
         if self.recipe.schedule == "one-cycle":
             return _one_cycle(step - 1, self._planned)
         if self.recipe.schedule == "exponential":
-            return self.recipe.decay ** ((step - 1) // self.a_pass)
+            return self.recipe.decay ** ((step - 1) // self.steps_per_epoch)
         return 1.0
 
     def observe(self, step: int, loss: float) -> None:
-        """Begin to cool down when the loss has not fallen for as long as there is patience."""
+        """Start to cool down when the loss has not fallen for `patience` intervals."""
         if loss < self._best - 0.01 * abs(self._best) or math.isinf(self._best):
             self._best, self._stale = loss, 0
             return
@@ -179,7 +179,7 @@ class _Schedule:
 
 
 def _one_cycle(step: int, steps: int) -> float:
-    """Up in the first quarter, from a 25th; down to zero along a cosine."""
+    """Linearly up from 1/25 in the first quarter, then down to zero along a cosine."""
     rise = max(steps // 4, 1)
     if step < rise:
         return 0.04 + 0.96 * step / rise
@@ -188,9 +188,9 @@ def _one_cycle(step: int, steps: int) -> float:
 
 @contextmanager
 def seeded(generator: torch.Generator) -> Iterator[None]:
-    """Initial weights and dropout draw from torch's global state: lend it a seed, then put it back.
+    """Seed torch's global state, from which initial weights and dropout are drawn, and restore it afterwards.
 
-    One mechanism that also covers networks which users bring along.
+    This also covers networks written by users.
     """
     seed = int(torch.randint(2**62, (), generator=generator))
     with torch.random.fork_rng():
@@ -199,6 +199,6 @@ def seeded(generator: torch.Generator) -> Iterator[None]:
 
 
 def generator_for(*key: int) -> torch.Generator:
-    """A generator of its own for each piece of work, so that neither order nor place changes a result."""
+    """A separate generator for each key, so that results do not depend on the order or place of work."""
     state = np.random.SeedSequence([part % 2**64 for part in key]).generate_state(2, np.uint32)
     return torch.Generator().manual_seed(int(state[0]) << 31 ^ int(state[1]))

@@ -1,7 +1,7 @@
-"""Who runs work that is independent of other work: this process, or the machines of a cluster.
+"""Where independent jobs run: in this process, or on the machines of a cluster.
 
-Parts that have several fits or cells to run hand them to an `Engine` as jobs, and get each result as soon
-as it is there. What a job finds depends on its arguments alone, so that every engine finds the same.
+Fits and experiments are handed to an `Engine` as jobs; each result is returned as soon as it is ready. A
+result depends only on the job's arguments, so every engine gives the same results.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Job(Generic[T]):
-    """A call of a function that every process can import, with arguments that can be sent to it."""
+    """A call of an importable function with arguments that can be pickled."""
 
     name: str
     """For messages."""
     function: Callable[..., T]
-    """Called with the arguments and a `Progress`; in `together` with a `Shard` of the samples before that."""
+    """Called with the arguments and a `Progress`; `together` passes a `Shard` before the progress."""
     arguments: tuple[Any, ...] = ()
 
 
 class Engine(Protocol):
-    """Runs jobs somewhere."""
+    """Runs jobs."""
 
     workers: int
-    """How many at once."""
+    """Number of jobs that run at the same time."""
 
     def run(self, jobs: Iterable[Job[T]], progress: Progress) -> Iterator[tuple[Job[T], T]]:
-        """Jobs with their results, in the order in which they are done.
+        """Jobs with their results, in order of completion.
 
-        A job is taken from the iterable when there is room to run it, and not before.
+        A job is taken from the iterable only when a worker is free.
         """
 
     def together(self, job: Job[T], progress: Progress) -> T:
-        """One job in as many processes at once as there is room for, each with its shard of the samples.
+        """Run one job in all workers at once, each with its shard of the samples; the result of rank 0.
 
-        They find each other through `torch.distributed`. The result is that of the first.
+        The processes communicate through `torch.distributed`.
         """
 
 
 class Local:
-    """This process: one job after the other."""
+    """Runs jobs in this process, one after the other."""
 
     workers = 1
 
     def run(self, jobs: Iterable[Job[T]], progress: Progress) -> Iterator[tuple[Job[T], T]]:
-        """In the order given."""
+        """In the given order."""
         for job in jobs:
             yield job, job.function(*job.arguments, progress)
 
     def together(self, job: Job[T], progress: Progress) -> T:
-        """One shard that holds all samples."""
+        """With a single shard of all samples."""
         return job.function(*job.arguments, ALL, progress)

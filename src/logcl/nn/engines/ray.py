@@ -1,7 +1,7 @@
-"""A Ray cluster as an engine (`pip install 'logcl[ray]'`): jobs run on whichever machine has room.
+"""A Ray cluster as an engine (`pip install 'logcl[ray]'`): jobs run on any machine with a free processor.
 
-A job whose worker or machine dies is run again on another. What jobs say on the way comes back through a
-small actor on this machine, which this process asks a few times a second.
+A job whose worker or machine dies is retried on another. Workers send their progress to a small actor on
+this machine, which this process polls.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -22,37 +21,39 @@ from logcl.core.progress import Progress, Silent
 from logcl.core.settings import Frozen
 from logcl.core.sharding import Shard
 from logcl.nn.engines import Job
-from logcl.nn.engines.remote_progress import Message, Reporter, Shown
+from logcl.nn.engines.remote_progress import Display, Message, Reporter
 
 try:
     import ray
     from ray.exceptions import RayError, RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as missing:
-    raise BadSettings("ray is not installed; run pip install 'logcl[ray]', or use this machine") from missing
+    raise BadSettings(
+        "ray is not installed; run pip install 'logcl[ray]', or leave out --engine ray"
+    ) from missing
 
 T = TypeVar("T")
 
 _RETRIES = 5
-"""How often a job is begun again because its worker died."""
-_PAUSE = 0.3
-"""Seconds between two looks at what jobs say."""
+"""How often a job is restarted because its worker died."""
+_INTERVAL = 0.3
+"""Seconds between two polls for messages."""
 _SMALL = (str, int, float, bool, Path, type(None), Frozen)
-"""What travels with every job; anything else is sent once, however many jobs share it."""
-_HELD = 4
-"""How many of these are remembered."""
+"""Types that are sent with every job; anything else is put into the object store once for all jobs."""
+_CACHED = 4
+"""Number of arguments whose references are kept."""
 
 
 class Ray:
     """Runs jobs on a Ray cluster.
 
-    address: "auto" or host:port of a running cluster; None starts Ray on this machine for as long as the
-    engine is open.
-    workers: at most so many jobs at once; by default as many as the cluster has processors for.
-    threads: of each job; by default as many as torch has here, so that results are the same to the bit as
-    without a cluster. With one (OMP_NUM_THREADS=1) a cluster has room for the most jobs.
+    address: "auto" or host:port of a running cluster; None starts one on this machine and stops it when the
+    engine is closed.
+    workers: maximum number of simultaneous jobs; by default as many as the cluster has processors for.
+    threads: per job; by default as many as torch uses here, which makes results bit-identical to those of
+    this process. With one thread (OMP_NUM_THREADS=1) the cluster has room for the most jobs.
 
-    LogCL must be installed on all machines; data and models travel with the jobs.
+    LogCL must be installed on all machines; data and models are sent with the jobs.
     """
 
     def __init__(
@@ -72,14 +73,14 @@ class Ray:
         room = sum(int(node.get("CPU", 0)) // self._cpus for node in nodes)
         self.workers = workers or max(room, 1)
         self._here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._board = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=self._here).remote()
+        self._mailbox = ray.remote(_Mailbox).options(num_cpus=0, scheduling_strategy=self._here).remote()
         self._sent: list[tuple[Any, Any]] = []
 
     def run(self, jobs: Iterable[Job[T]], progress: Progress) -> Iterator[tuple[Job[T], T]]:
-        """As they are done. If nobody waits for them any more, those under way are stopped."""
+        """In order of completion. Closing the iterator cancels the jobs that are still running."""
         waiting = iter(jobs)
         running: dict[Any, tuple[int, Job[T]]] = {}
-        shown = Shown(progress)
+        display = Display(progress)
         number = 0
         call = ray.remote(_call).options(
             num_cpus=self._cpus, num_gpus=self._gpus, max_retries=_RETRIES, runtime_env=self._environment()
@@ -89,45 +90,55 @@ class Ray:
                 while len(running) < self.workers and (job := next(waiting, None)) is not None:
                     number += 1
                     sent = [self._reference(argument) for argument in job.arguments]
-                    running[call.remote(self._board, number, self.threads, job.function, *sent)] = number, job
+                    reference = call.remote(self._mailbox, number, self.threads, job.function, *sent)
+                    running[reference] = number, job
                 if not running:
                     return
-                done, _ = ray.wait(list(running), num_returns=1, timeout=_PAUSE)
-                shown.show(self._news())
+                done, _ = ray.wait(list(running), num_returns=1, timeout=_INTERVAL)
+                display.show(self._messages())
                 for reference in done:
                     finished, job = running.pop(reference)
-                    shown.end(finished)
+                    display.end(finished)
                     yield job, _result(reference, job.name)
         finally:
             self._sent = []
-            shown.close()
+            display.close()
             for reference in running:
                 ray.cancel(reference, force=True)
 
     def together(self, job: Job[T], progress: Progress) -> T:
         """With Ray Train: gloo between processors, nccl between GPUs."""
+        from ray.train import FailureConfig, RunConfig, ScalingConfig  # slow to import
+
         sent = [self._reference(argument) for argument in job.arguments]
-        shown = Shown(progress)
+        display = Display(progress)
+        resources = {"CPU": self._cpus} | ({"GPU": self._gpus} if self._gpus else {})
+        scaling = ScalingConfig(
+            num_workers=self.workers, use_gpu=bool(self._gpus), resources_per_worker=resources
+        )
         with tempfile.TemporaryDirectory(prefix="logcl-") as folder:
-            group = _Group(self.workers, self.threads, self._cpus, self._gpus, self._environment(), folder)
-            lead = ray.remote(_lead).options(num_cpus=0, max_retries=0, scheduling_strategy=self._here)
-            reference = lead.remote(self._board, group, job.function, sent)
+            config = RunConfig(
+                storage_path=folder,
+                failure_config=FailureConfig(max_failures=_RETRIES),
+                worker_runtime_env=self._environment(),
+            )
+            train = ray.remote(_train).options(num_cpus=0, max_retries=0, scheduling_strategy=self._here)
+            reference = train.remote(self._mailbox, self.threads, scaling, config, job.function, sent)
             try:
-                while not ray.wait([reference], timeout=_PAUSE)[0]:
-                    shown.show(self._news())
-                _result(reference, job.name)
-                shown.show(self._news())
+                while not ray.wait([reference], timeout=_INTERVAL)[0]:
+                    display.show(self._messages())
+                value: T = _result(reference, job.name)
+                display.show(self._messages())
+                return value
             except KeyboardInterrupt:
                 ray.cancel(reference, force=True)
                 raise
             finally:
                 self._sent = []
-                shown.close()
-        value: T = ray.get(self._board.handed_over.remote())
-        return value
+                display.close()
 
     def close(self) -> None:
-        """Leave the cluster; one that this engine started ends."""
+        """Disconnect from the cluster, and stop it if this engine started it."""
         if self._owner and ray.is_initialized():
             ray.shutdown()
 
@@ -140,35 +151,39 @@ class Ray:
         self.close()
 
     def _environment(self) -> dict[str, Any]:
-        """What workers are started with. Threads that wait do not spin: there may be more than processors."""
+        """The environment of the workers. Idle threads sleep: there may be more of them than processors."""
         variables = {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE"}
         if "LOGCL_DEVICE" in os.environ:
             variables["LOGCL_DEVICE"] = os.environ["LOGCL_DEVICE"]
         return {"env_vars": variables}
 
     def _reference(self, argument: Any) -> Any:
+        """The argument itself if it is small, else a reference to it in Ray's object store."""
         if isinstance(argument, _SMALL):
             return argument
         for value, reference in self._sent:
             if value is argument:
                 return reference
         reference = ray.put(argument)
-        self._sent = [*self._sent[1 - _HELD :], (argument, reference)]
+        self._sent = [*self._sent[1 - _CACHED :], (argument, reference)]
         return reference
 
-    def _news(self) -> list[Message]:
-        news: list[Message] = ray.get(self._board.news.remote())
-        return news
+    def _messages(self) -> list[Message]:
+        messages: list[Message] = ray.get(self._mailbox.collect.remote())
+        return messages
 
 
 def _connect(address: str | None) -> None:
     try:
         host, colon, port = (address or "").rpartition(":")
         if colon and port.isdigit() and "/" not in host:
-            # Ray itself would try for minutes.
+            # Fail fast: Ray itself would retry for minutes.
             socket.create_connection((host, int(port)), timeout=10).close()
-        # Silent: what Ray says of itself would break the progress bars.
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        # "local", because None would join any cluster on this machine, and when its owner stops it, Ray ends
+        # this process too, without a message. Quiet, because Ray's own output would break the progress bars.
+        ray.init(
+            address=address or "local", log_to_driver=False, logging_level="ERROR", include_dashboard=False
+        )
     except (OSError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise EngineFailed(
@@ -178,7 +193,7 @@ def _connect(address: str | None) -> None:
 
 
 def _result(reference: Any, name: str) -> Any:
-    """What a job gave, or why it failed: LogCL's own errors as they are."""
+    """The result of a job; raises LogCL's own errors as the job raised them."""
     try:
         return ray.get(reference)
     except RayTaskError as error:
@@ -187,82 +202,66 @@ def _result(reference: Any, name: str) -> Any:
         raise
     except RayError as error:
         raise EngineFailed(
-            f"{name} could not be run on the Ray cluster ({type(error).__name__}: "
-            f"{' '.join(str(error).split())[:200]}); run the same again"
+            f"{name} failed on the Ray cluster ({type(error).__name__}: "
+            f"{' '.join(str(error).split())[:200]}); run the same command again"
         ) from error
 
 
-class _Board:
-    """Where jobs leave letters for the process that waits for them."""
+class _Mailbox:
+    """An actor that holds the workers' messages, and the result of `together`, until they are collected."""
 
     def __init__(self) -> None:
-        self._letters: list[Message] = []
-        self._value: Any = None
+        self._messages: list[Message] = []
+        self._result: Any = None
 
-    def post(self, letter: Message) -> None:
-        self._letters.append(letter)
+    def post(self, message: Message) -> None:
+        self._messages.append(message)
 
-    def news(self) -> list[Message]:
-        letters, self._letters = self._letters, []
-        return letters
+    def collect(self) -> list[Message]:
+        messages, self._messages = self._messages, []
+        return messages
 
-    def hand_over(self, value: Any) -> None:
-        self._value = value
+    def post_result(self, value: Any) -> None:
+        self._result = value
 
-    def handed_over(self) -> Any:
-        value, self._value = self._value, None
+    def collect_result(self) -> Any:
+        value, self._result = self._result, None
         return value
 
 
-def _call(board: Any, number: int, threads: int, function: Callable[..., T], *arguments: Any) -> T:
+def _call(mailbox: Any, number: int, threads: int, function: Callable[..., T], *arguments: Any) -> T:
     """Run one job in a worker."""
     torch.set_num_threads(threads)
-    reporter = Reporter(number, lambda letter: board.post.remote(letter))
+    reporter = Reporter(number, lambda message: mailbox.post.remote(message))
     try:
         return function(*arguments, reporter)
     finally:
         reporter.send()
 
 
-@dataclass(frozen=True)
-class _Group:
-    """The processes that work together."""
-
-    workers: int
-    threads: int
-    cpus: int
-    gpus: int
-    environment: dict[str, Any]
-    folder: str
-    """Where Ray Train keeps its own notes."""
-
-
-def _lead(board: Any, group: _Group, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    """Start the processes, wait for them, begin again if one of them is lost."""
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
+def _train(
+    mailbox: Any,
+    threads: int,
+    scaling: Any,
+    config: Any,
+    function: Callable[..., T],
+    arguments: Sequence[Any],
+) -> T:
+    """Run a job in all workers at once, restarting them if one is lost; the result of rank 0."""
     from ray.train.torch import TorchTrainer
 
     def loop() -> None:
         context = ray.train.get_context()
         shard = Shard(context.get_world_rank(), context.get_world_size())
-        torch.set_num_threads(group.threads)
+        torch.set_num_threads(threads)
         values = [ray.get(a) if isinstance(a, ray.ObjectRef) else a for a in arguments]
         if shard.rank:
             function(*values, shard, Silent())
             return
-        reporter = Reporter(0, lambda letter: board.post.remote(letter))
-        ray.get(board.hand_over.remote(function(*values, shard, reporter)))
+        reporter = Reporter(0, lambda message: mailbox.post.remote(message))
+        ray.get(mailbox.post_result.remote(function(*values, shard, reporter)))
         reporter.send()
 
-    resources = {"CPU": group.cpus} | ({"GPU": group.gpus} if group.gpus else {})
-    TorchTrainer(
-        loop,
-        scaling_config=ScalingConfig(
-            num_workers=group.workers, use_gpu=bool(group.gpus), resources_per_worker=resources
-        ),
-        run_config=RunConfig(
-            storage_path=group.folder,
-            failure_config=FailureConfig(max_failures=_RETRIES),
-            worker_runtime_env=group.environment,
-        ),
-    ).fit()
+    TorchTrainer(loop, scaling_config=scaling, run_config=config).fit()
+    value: T = ray.get(mailbox.collect_result.remote())
+    return value

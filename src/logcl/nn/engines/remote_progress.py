@@ -1,131 +1,139 @@
-"""How a job in another process says how far it is: events, carried by whatever connects the two.
-
-The job has a `Reporter`, which gathers what it is told and sends it a few times a second; whoever waits for
-the job shows it with `Shown`.
-"""
+"""Progress of jobs in other processes: the job's `Reporter` sends events, a `Display` shows them here."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 from logcl.core.progress import Advance, Moment, Progress
 
-_EVERY = 0.3
-"""Seconds between two letters of a job."""
+_INTERVAL = 0.3
+"""Seconds between two messages of a job."""
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A bar appears, or with no name all of a job's bars go: it begins, perhaps for the second time."""
-
-    bar: int
-    description: str = ""
-    total: int = 0
+class Started(NamedTuple):
+    """The job starts, possibly again after its worker died: open bars of an earlier attempt are undone."""
 
 
-@dataclass(frozen=True)
-class Advanced:
-    """So many steps are done; with None the bar is at its end."""
+class Opened(NamedTuple):
+    """A new bar."""
 
     bar: int
-    steps: int | None = None
-    note: str = ""
+    description: str
+    total: int
 
 
-Event = Begun | Advanced | Moment
+class Advanced(NamedTuple):
+    """More steps on a bar."""
+
+    bar: int
+    steps: int
+    note: str
+
+
+class Closed(NamedTuple):
+    """The end of a bar."""
+
+    bar: int
+
+
+Event = Started | Opened | Advanced | Closed | Moment
 Message = tuple[int, Sequence[Event]]
-"""Which job, and what it says."""
+"""Number of the job, and its events since the last message."""
 
 
-class Reporter:
-    """A `Progress` that sends what it is told elsewhere."""
+class Reporter(Progress):
+    """The `Progress` of a job that runs in another process: collects events and sends them."""
 
     def __init__(self, job: int, send: Callable[[Message], None]) -> None:
         self._job, self._send = job, send
         self._bars = count(1)
-        self._events: list[Event] = [Begun(0)]
+        self._events: list[Event] = [Started()]
         self._sent = time.monotonic()
 
     @contextmanager
     def track(self, description: str, total: int) -> Iterator[Advance]:
-        """One bar, there."""
+        """Show one bar in the process that displays this job."""
         bar = next(self._bars)
-        self._events.append(Begun(bar, description, total))
-        steps = 0
+        self._events.append(Opened(bar, description, total))
+        unsent = 0
 
-        def advance(more: int = 1, note: str = "") -> None:
-            nonlocal steps
-            steps += more
-            if time.monotonic() - self._sent >= _EVERY:
-                self._events.append(Advanced(bar, steps, note))
-                steps = 0
+        def advance(steps: int = 1, note: str = "") -> None:
+            nonlocal unsent
+            unsent += steps
+            if time.monotonic() - self._sent >= _INTERVAL:
+                self._events.append(Advanced(bar, unsent, note))
+                unsent = 0
                 self.send()
 
         try:
             yield advance
         finally:
-            self._events += [Advanced(bar, steps), Advanced(bar)]
+            self._events += [Advanced(bar, unsent, ""), Closed(bar)]
 
-    def tell(self, moment: Moment) -> None:
-        """With the next letter."""
+    def log(self, moment: Moment) -> None:
+        """Send the moment with the next message."""
         self._events.append(moment)
 
     def send(self) -> None:
-        """Send what there is, now."""
+        """Send the collected events now."""
         events, self._events = self._events, []
         self._sent = time.monotonic()
         if events:
             self._send((self._job, events))
 
 
-@dataclass
-class _Bar:
-    context: AbstractContextManager[Advance]
-    advance: Advance
-    steps: int = 0
+class Display:
+    """Shows the bars of all jobs on a `Progress` of this process, and logs their moments to it."""
 
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._bars: dict[int, dict[int, _Bar]] = {}  # by job, then by number of the bar
 
-@dataclass
-class Shown:
-    """The bars of all jobs, shown here."""
-
-    progress: Progress
-    _bars: dict[tuple[int, int], _Bar] = field(default_factory=dict)
-
-    def show(self, letters: Sequence[Message]) -> None:
-        """What jobs have said since."""
-        for job, events in letters:
+    def show(self, messages: Sequence[Message]) -> None:
+        """Apply the events of the messages, in order."""
+        for job, events in messages:
             for event in events:
-                if isinstance(event, Moment):
-                    self.progress.tell(event)
-                elif isinstance(event, Begun) and event.bar == 0:
-                    self.end(job, undo=True)
-                elif isinstance(event, Begun):
-                    context = self.progress.track(event.description, event.total)
-                    self._bars[job, event.bar] = _Bar(context, context.__enter__())
-                elif event.steps is None:
-                    self._end(job, event.bar)
-                elif (bar := self._bars.get((job, event.bar))) is not None:
-                    bar.steps += event.steps
-                    bar.advance(event.steps, note=event.note)
+                bars = self._bars.setdefault(job, {})
+                match event:
+                    case Moment():
+                        self._progress.log(event)
+                    case Started():
+                        for bar in bars.values():
+                            bar.advance(-bar.steps)
+                        self.end(job)
+                    case Opened(number, description, total):
+                        bars[number] = _Bar(self._progress.track(description, total))
+                    # Events of a bar that `end` has closed come too late and are dropped.
+                    case Advanced(number, steps, note) if number in bars:
+                        bars[number].advance(steps, note)
+                    case Closed(number) if number in bars:
+                        bars.pop(number).close()
 
-    def end(self, job: int, *, undo: bool = False) -> None:
-        """Take the bars of a job away; `undo` what they counted if it begins again."""
-        for number in [bar for of, bar in self._bars if of == job]:
-            self._end(job, number, undo)
+    def end(self, job: int) -> None:
+        """Close the bars of a job."""
+        for bar in self._bars.pop(job, {}).values():
+            bar.close()
 
     def close(self) -> None:
-        """Take all bars away."""
-        for job, number in list(self._bars):
-            self._end(job, number)
+        """Close all bars."""
+        for job in list(self._bars):
+            self.end(job)
 
-    def _end(self, job: int, number: int, undo: bool = False) -> None:
-        bar = self._bars.pop((job, number), None)
-        if bar is not None:
-            if undo:
-                bar.advance(-bar.steps)
-            bar.context.__exit__(None, None, None)
+
+class _Bar:
+    """An open bar that counts its steps."""
+
+    def __init__(self, context: AbstractContextManager[Advance]) -> None:
+        self._context, self._advance = context, context.__enter__()
+        self.steps = 0
+
+    def advance(self, steps: int, note: str = "") -> None:
+        self.steps += steps
+        self._advance(steps, note=note)
+
+    def close(self) -> None:
+        self._context.__exit__(None, None, None)

@@ -1,8 +1,8 @@
-"""Decoders d(c; υ): ±1 codes to images, and the encoders that teach them where to put which image.
+"""Autoencoders of ±1 codes, for image shapes from 1x8x8 up: decoders d(c; υ) and their encoders.
 
-Any image shape from 1x8x8 up. Only the decoder is kept; the encoder is dropped after a fit.
+Only the decoder is stored; the encoder is discarded after a fit.
 
-    image ── encoder ── embedding (no scale of its own) ── sign ── code ── decoder ── image in [0, 1]
+    image ── encoder ── embedding ── sign ── code ── decoder ── image in [0, 1]
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from logcl.nn.networks.cosine import CosineDecoder, grid
 from logcl.nn.networks.layers import BatchNorm
 from logcl.nn.networks.superposed import SuperposedDecoder
 
-_MOST_ACTIVATIONS = 2**26  # of a layer for one image: 256 MB
+_MOST_ACTIVATIONS = 2**26  # per layer and image: 256 MB
 
 
 class AutoencoderSpec(Frozen):
-    """All that is needed to build the networks of one local model again."""
+    """Description from which the networks of a local model are built."""
 
     network: AutoencoderNetwork
     image_shape: ImageShape
     length: int = Field(ge=1, le=2**22)
-    """Numbers in a code; in the address of a code for `superposed`."""
+    """Values per code; for `superposed`, bits of the address."""
     width: int = Field(ge=1, le=65_536)
 
     @model_validator(mode="after")
     def _bounded(self) -> AutoencoderSpec:
         if self.network == "superposed" and self.length > MOST_ADDRESS_BITS:
-            raise ValueError(f"{self.length} address bits are more than {MOST_ADDRESS_BITS}")
+            raise ValueError(f"{self.length} address bits are too many; use at most {MOST_ADDRESS_BITS}")
         _, height, columns = self.image_shape
-        # Convolutions are the same whatever the image: few weights may stand for any number of activations.
+        # Convolutions have few weights, however many activations: a forged file could demand any amount.
         largest = {"conv": self.width * height * columns // 4, "binplay": 6 * self.width * height * columns}
         if largest.get(self.network, 0) > _MOST_ACTIVATIONS:
             raise ValueError(
                 f"network = {self.network} with width = {self.width} is too wide for images of "
-                f"{height}x{columns}; choose a smaller one"
+                f"{height}x{columns}; choose a smaller width"
             )
         return self
 
     @property
     def code_length(self) -> int:
-        """Numbers in a code as the decoder reads it: `superposed` reads signs behind the address."""
+        """Values per code as the decoder reads it; for `superposed`, the address followed by the signs."""
         return self.length + self.width if self.network == "superposed" else self.length
 
 
@@ -70,12 +70,12 @@ def codes_an_image(spec: AutoencoderSpec) -> int:
 def encoder(spec: AutoencoderSpec, *, centred: bool) -> nn.Module:
     """Images (n, C, H, W) → embeddings (n, bits); their signs are the code.
 
-    `centred` normalises each bit over the batch, without scale or shift of its own: every bit is then 1
-    for about half of the images, which halves the error of learned codes. Codes that are given, not
-    learned, have no such freedom, and their encoder goes without.
+    `centred` normalises each bit over the batch, without learned scale or shift. Every bit is then 1 for
+    about half of the images, which halves the error of learned codes. Codes that are given rather than
+    learned need an encoder without it.
     """
     if spec.network == "superposed":
-        raise ValueError("a superposed decoder has no encoder of its own; its warm-up uses an mlp's")
+        raise ValueError("a superposed decoder has no encoder; use that of an mlp")
     if spec.network == "binplay":
         last = Centre(spec.length, affine=False) if centred else nn.Identity()
         return BinPlayEncoder(spec.image_shape, spec.length, spec.width, last)
@@ -100,16 +100,16 @@ class MLPDecoder(nn.Module):
 
 
 class Centre(BatchNorm):
-    """Batch normalisation of embeddings, whether they are laid out in planes or not."""
+    """Batch normalisation of embeddings, flat or in planes."""
 
     def forward(self, embedding: Tensor) -> Tensor:
-        """(n, planes, rows, columns) or (n, bits), the same out."""
+        """(n, planes, rows, columns) or (n, bits) → the same shape."""
         planes = embedding if embedding.dim() == 4 else embedding[:, :, None, None]
         return super().forward(planes).reshape(embedding.shape)
 
 
 class MLPEncoder(nn.Module):
-    """Two hidden layers: the encoder is dropped after the fit, so its size costs no bytes."""
+    """One wide hidden layer; the encoder is discarded after the fit, so its size costs no bytes."""
 
     def __init__(self, spec: AutoencoderSpec, centred: bool) -> None:
         super().__init__()
@@ -130,9 +130,9 @@ class MLPEncoder(nn.Module):
 
 
 class ConvDecoder(nn.Module):
-    """Bit planes at a quarter of the resolution, two convolutions, then two steps of pixel shuffling.
+    """Bit planes at a quarter of the resolution, upsampled by convolutions and two pixel shuffles.
 
-    Sides that are no multiple of four are decoded larger and cropped.
+    Sides that are not multiples of four are decoded larger and cropped.
     """
 
     def __init__(self, spec: AutoencoderSpec) -> None:
@@ -191,7 +191,7 @@ class ConvEncoder(nn.Module):
 
 
 def _grid(spec: AutoencoderSpec) -> tuple[int, int, int]:
-    """Planes, rows and columns of the bit grid: enough planes for all bits, the last one maybe in part."""
+    """Planes, rows and columns of the bit grid; the last plane may be partly used."""
     _, height, width = spec.image_shape
     rows, columns = -(-height // 4), -(-width // 4)
     return -(-spec.length // (rows * columns)), rows, columns

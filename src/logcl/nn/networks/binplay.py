@@ -1,14 +1,15 @@
 """The autoencoder of BinPlay (Deja et al. 2020), which the paper uses at every level.
 
-Layers, kernels and strides are those of the authors' public code. With 3x3 kernels a map of s x s cells
-becomes an image of side 4s - 4, with 4x4 kernels one of side 4s, so 8x8 cells make 28x28 and 32x32 images,
-the two published cases: 1.2 million weights with 200 bits, 5.5 million with 1000.
+Layers, kernels and strides are those of the authors' public code. A map of s x s cells becomes an image of
+side 4s - 4 with 3x3 kernels and of side 4s with 4x4 kernels, so 8x8 cells give 28x28 and 32x32 images, the
+two published cases: 1.2 million weights with 200 bits, 5.5 million with 1000.
 
-What differs. BinPlay appends ten bits of task number to a code, because its codes start afresh with each
-task; codes here are functions of the index over all tasks, so there is nothing to add, and 0.3 % fewer
-weights. The hidden layer of 1.5 · bits units is scaled by d / 32, so that smaller levels are smaller
-throughout. Other image sizes get the smallest map that covers them, and the decoded image is cropped at its
-right and lower edge: 3x3 kernels where no side exceeds 28, 4x4 kernels above.
+Differences from BinPlay:
+- BinPlay appends ten bits of task number to each code, because its codes restart with each task. Here codes
+  depend on the index over all tasks, so these bits are not needed (0.3 % fewer weights).
+- The hidden layer of 1.5 · bits units is scaled by d / 32, so that all layers shrink in smaller levels.
+- Other image sizes use the smallest map that covers them, and the decoded image is cropped on the right and
+  at the bottom: 3x3 kernels up to 28 pixels per side, 4x4 kernels above.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PUBLISHED_WIDTH = 32
 
 
 class BinPlayDecoder(nn.Module):
-    """Code → 1.5 · bits → d maps → 4d → 6d → 5d → C, the last four by transposed convolutions."""
+    """Code → 1.5 · bits units → d maps → 4d → 6d → 5d → C, the last four by transposed convolutions."""
 
     def __init__(self, image_shape: ImageShape, bits: int, d: int) -> None:
         super().__init__()
@@ -33,7 +34,7 @@ class BinPlayDecoder(nn.Module):
         small = max(height, width) <= 28
         kernel = 3 if small else 4
         margin = 4 if small else 0
-        # Two cells are the fewest that the first layer, which trims its output, leaves anything of.
+        # At least two cells: the padding of the first layer would leave nothing of one.
         self.map = d, max(-(-(height + margin) // 4), 2), max(-(-(width + margin) // 4), 2)
         self.size = height, width
         self.dense = nn.Sequential(
@@ -63,7 +64,7 @@ class BinPlayDecoder(nn.Module):
 
 
 class BinPlayEncoder(nn.Module):
-    """Three halvings with d, 2d, 4d channels, one linear layer to the embedding, then `last`."""
+    """Three strided convolutions with d, 2d and 4d channels, a linear layer to the embedding, then `last`."""
 
     def __init__(self, image_shape: ImageShape, bits: int, d: int, last: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Classifiers f(x; θ): the global model and the local labellers, for any image shape from 1x8x8 up."""
+"""Classifiers f(x; θ) for the global model and the labellers, for image shapes from 1x8x8 up."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from logcl.core.settings import ClassifierNetwork, Frozen, ImageShape, check_siz
 from logcl.nn.networks.layers import ImageClassifier
 from logcl.nn.networks.published import LeNet, ResNet18
 
-_MOST_ACTIVATIONS = 2**28  # of a layer for one image: a gigabyte, 16 channels of 4096x4096
+_MOST_ACTIVATIONS = 2**28  # per layer and image: a gigabyte, 16 channels of 4096x4096
 
 
 class ClassifierSpec(Frozen):
-    """All that is needed to build a classifier again."""
+    """Description from which a classifier is built."""
 
     network: ClassifierNetwork
     image_shape: ImageShape
@@ -24,17 +24,17 @@ class ClassifierSpec(Frozen):
     def _bounded(self) -> ClassifierSpec:
         check_size(self.network, self.image_shape)
         _, height, columns = self.image_shape
-        # The first layer of convolutions is as large as the image, `width` times; no weights show for it.
+        # The first convolution has `width` activations per pixel, however few its weights.
         if self.network != "mlp" and self.width * height * columns > _MOST_ACTIVATIONS:
             raise ValueError(
                 f"network = {self.network} with width = {self.width} is too wide for images of "
-                f"{height}x{columns}; choose a smaller one"
+                f"{height}x{columns}; choose a smaller width"
             )
         return self
 
 
 def classifier(spec: ClassifierSpec) -> ImageClassifier:
-    """Images (n, C, H, W) in [0, 1] → one score a class, (n, classes)."""
+    """A network: images (n, C, H, W) in [0, 1] → scores (n, classes)."""
     if spec.network == "lenet":
         return LeNet(spec.image_shape, spec.classes, spec.width)
     if spec.network == "resnet18":
@@ -43,10 +43,10 @@ def classifier(spec: ClassifierSpec) -> ImageClassifier:
 
 
 class ConvNet(ImageClassifier):
-    """Blocks of two convolutions with a halving between them, until a side is at most 4; then a linear layer.
+    """Blocks of two convolutions with 2x2 pooling in between until a side is at most 4, then a linear layer.
 
-    8x8 has two blocks, 28x28 and 32x32 three. The first has `width` channels, the others four times as many:
-    halving before the second convolution, and widening late, keep the cost of large images down.
+    Images of 8x8 have two blocks, 28x28 and 32x32 three. The first block has `width` channels, the others
+    four times as many: pooling early and widening late reduce the cost of large images.
     """
 
     def __init__(self, spec: ClassifierSpec) -> None:
@@ -79,7 +79,7 @@ class ConvNet(ImageClassifier):
 
 
 class MLP(ImageClassifier):
-    """Two hidden layers, for tiny images and for the local labellers of small levels."""
+    """Two hidden layers, for tiny images and for the labellers of small levels."""
 
     def __init__(self, spec: ClassifierSpec) -> None:
         super().__init__()

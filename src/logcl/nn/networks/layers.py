@@ -1,4 +1,4 @@
-"""Layers that several networks share."""
+"""Base classes and layers shared by several networks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class ImageClassifier(nn.Module, abc.ABC):
-    """What every classifier consists of: an embedding, and one linear layer that reads the classes off it."""
+    """Base of all classifiers: an embedding and a linear head."""
 
     head: nn.Linear
 
@@ -23,14 +23,14 @@ class ImageClassifier(nn.Module, abc.ABC):
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """Batch normalisation that lets a single value a channel pass: it has no spread to divide by.
+    """Batch normalisation that uses the running statistics if there is only one value per channel.
 
-    A level may hold one sample, and strided networks shrink 8x8 images to one cell: then the running
-    statistics stand in for those of the batch.
+    A level may hold one sample, and strided networks shrink 8x8 images to one cell; the variance of a single
+    value is zero, and torch refuses such batches.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, channels, rows, columns), the same out."""
+        """(n, channels, rows, columns) → the same shape."""
         if self.training and x.numel() == x.shape[1]:
             return nn.functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps

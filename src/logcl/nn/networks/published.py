@@ -9,12 +9,11 @@ from logcl.nn.networks.layers import BatchNorm, ImageClassifier
 
 
 class LeNet(ImageClassifier):
-    """Three halvings with w, 2w, 4w channels, a hidden layer, dropout after each.
+    """Three strided convolutions with w, 2w and 4w channels and a hidden layer, with dropout after each.
 
-    The appendix gives no sizes. These are those of the `LeNet` with dropout in the public code of BinPlay's
-    first author (KamilDeja/multiband_vae): 4x4 kernels with stride 2, batch normalisation, LeakyReLU,
-    dropout of 0.6, 84 hidden units at w = 64. The hidden units are scaled with the width. Images need
-    sides of at least 8.
+    The appendix gives no sizes. These are from the `LeNet` with dropout in the public code of BinPlay's first
+    author (KamilDeja/multiband_vae): 4x4 kernels with stride 2, batch normalisation, LeakyReLU, dropout 0.6,
+    84 hidden units at w = 64, scaled with the width. Images must be at least 8x8.
     """
 
     def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
@@ -46,10 +45,10 @@ class LeNet(ImageClassifier):
 
 
 class ResNet18(ImageClassifier):
-    """He et al. 2016, as it is usual for small images: a 3x3 stem without pooling, four stages of two blocks.
+    """He et al. 2016, the variant for small images: a 3x3 stem without pooling, four stages of two blocks.
 
-    w, 2w, 4w, 8w channels. w = 64 is the standard one, 11.2 million weights at 100 classes; w = 20 is the
-    "reduced ResNet18" of the online continual-learning literature, 1.1 million.
+    The stages have w, 2w, 4w and 8w channels. w = 64 is standard, 11.2 million weights for 100 classes;
+    w = 20 is the "reduced ResNet18" of the online continual-learning literature, 1.1 million weights.
     """
 
     def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
@@ -73,7 +72,7 @@ class ResNet18(ImageClassifier):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 
     def __init__(self, channels: int, out: int, stride: int) -> None:
         super().__init__()

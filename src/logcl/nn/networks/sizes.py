@@ -1,4 +1,4 @@
-"""How large a network is, and the same network at a fraction of that size."""
+"""The size of a network, and the same network scaled to a fraction of that size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Spec = TypeVar("Spec", AutoencoderSpec, ClassifierSpec)
 
 @lru_cache(maxsize=4096)
 def weight_count(spec: AutoencoderSpec | ClassifierSpec) -> int:
-    """Trained numbers of a decoder or a classifier; built without allocating any."""
+    """Number of trainable weights of a decoder or classifier, without allocating them."""
     with torch.device("meta"):
         network = decoder(spec) if isinstance(spec, AutoencoderSpec) else classifier(spec)
     return sum(parameter.numel() for parameter in network.parameters())
@@ -24,8 +24,8 @@ def weight_count(spec: AutoencoderSpec | ClassifierSpec) -> int:
 def sized(spec: Spec, ratio: float) -> Spec:
     """The same network with the largest width that has at most `ratio` times the weights.
 
-    At least 1 wide, never wider than it is. Weights, not widths, are in the given ratio: those of
-    convolutions grow with the square of the width, those of a layer between fixed sizes in proportion.
+    The width is at least 1 and at most that of `spec`. The ratio applies to weights rather than widths,
+    because the weights of convolutions grow with the square of the width.
     """
     return spec.model_copy(update={"width": _width(spec, ratio)})
 

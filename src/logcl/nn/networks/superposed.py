@@ -1,16 +1,16 @@
-"""A decoder whose rows are shared: each holds the sum of its samples' latents, told apart by signs.
+"""A decoder with a table whose rows are shared by several samples, told apart by sign masks.
 
     address ── row of the table ─┐
     signs ─────────────────────── × ── hidden layer ── pixels
 
-Samples i, i + rows, i + 2·rows, … have one row of `width` numbers, which begins as the sum of their latents,
-each under signs of its own (the superposition of Cheung et al. 2019, with samples in place of tasks). The
-signs are orthogonal, so the hidden layer reads each latent back out of the sum: while the samples of a row
-have no more latent numbers together than the row is wide, nothing is lost. From there on all is trained.
+Samples i, i + rows, i + 2·rows, … share one row of `width` numbers. It is initialised with the sum of their
+latents, each multiplied by its own signs (the superposition of Cheung et al. 2019, with samples in place of
+tasks). The signs are orthogonal, so the hidden layer can separate the latents: nothing is lost while all
+latents of a row together have at most `width` numbers. Then everything is trained.
 
-Said openly: this is room for width / sharing numbers a sample, kept as weights; a table with a row for each
-sample would hold as much. But the number of rows is fixed and the width carries the level's size, so that the
-size is the paper's whatever the number of samples: where there are more, more share a row.
+This stores width / sharing numbers per sample as weights, no more than a table with one row per sample would.
+But the number of rows is fixed, so the size of a level is set by the width, as in the paper: with more
+samples, more of them share a row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from logcl.core.settings import ImageShape
 
-_SPREAD = 0.5  # standard deviation of the table after `superpose`: sets its learning rate beside the layers'
+_SPREAD = 0.5  # standard deviation of the table after `superpose`: sets its effective learning rate
 
 
 class SuperposedDecoder(nn.Module):
@@ -54,23 +54,24 @@ class SuperposedDecoder(nn.Module):
 
 
 def hidden_units(image_shape: ImageShape) -> int:
-    """A third of the pixel values, from 32 to 512; not part of the size by level, which is the table's."""
+    """A third of the pixel values, from 32 to 512, at every level: only the table shrinks with the level."""
     channels, height, width = image_shape
     return min(max(channels * height * width // 3, 32), 512)
 
 
 def latent_numbers(width: int, sharing: int, image_shape: ImageShape) -> int:
-    """Latent numbers for each of `sharing` samples that one row of `width` numbers can hold."""
+    """Latent numbers per sample if `sharing` samples share a row of `width` numbers."""
     channels, height, columns = image_shape
     return min(width // _block(sharing, width), channels * height * columns)
 
 
 @torch.no_grad()
 def superpose(decoder: SuperposedDecoder, latents: Tensor, masks: Tensor, hidden: nn.Linear) -> None:
-    """Set table and hidden layer so that row a under mask q acts like hidden(latents[q, a]).
+    """Set the table and the hidden layer so that row a with mask q gives hidden(latents[q, a]).
 
     latents (sharing, rows, d), masks (sharing, width) of ±1 from consecutive numbers, hidden d → units. Each
-    latent number is spread over a block of columns, where the masks are orthogonal if their number allows it.
+    latent number is spread over a block of columns in which the masks are orthogonal, if there are not too
+    many.
     """
     sharing, rows, numbers = latents.shape
     width = masks.shape[1]
@@ -87,5 +88,5 @@ def superpose(decoder: SuperposedDecoder, latents: Tensor, masks: Tensor, hidden
 
 
 def _block(sharing: int, width: int) -> int:
-    """Columns in which so many masks are orthogonal: a power of two. More masks than columns never are."""
+    """Columns in which `sharing` masks are orthogonal: a power of two, at most `width`."""
     return 1 << min((sharing - 1).bit_length(), width.bit_length() - 1)

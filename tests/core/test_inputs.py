@@ -1,0 +1,52 @@
+"""User input: every accepted form gives the same pixels and labels; refusals are tested with `absorb`."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from logcl.core.errors import BadInput
+from logcl.core.inputs import as_labels, as_pixels, number_classes
+
+pixels = hnp.arrays(np.uint8, st.tuples(st.integers(0, 4), st.just(1), st.integers(1, 5), st.integers(1, 5)))
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=9)
+labels = st.one_of(
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20),
+    st.lists(texts, max_size=20),
+)
+
+
+@given(pixels)
+def test_all_forms_of_an_image_give_the_same_pixels(x):
+    forms = (x, x[:, 0], x.astype(np.int64), x / 255, (x / 255).astype(np.float32), torch.from_numpy(x))
+    for form in forms:
+        found = as_pixels(form, x.shape[1:])
+        assert found.dtype == np.uint8
+        assert np.array_equal(found, x)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 2, 3, 4), (2, 1, 4, 3), (12,)])
+def test_images_of_another_shape_are_refused_with_the_shapes_that_are_accepted(shape):
+    accepted = r"\(n, 2, 3, 5\)" if len(shape) == 3 else r"\(n, 1, 3, 4\) or \(n, 3, 4\)"
+    with pytest.raises(BadInput, match=f"this memory takes {accepted}"):
+        as_pixels(np.zeros(shape, np.uint8), (2, 3, 5) if len(shape) == 3 else (1, 3, 4))
+
+
+@given(labels)
+def test_labels_are_kept(values):
+    for form in (values, np.array(values, dtype=object), tuple(values)):
+        assert as_labels(form, len(values)).tolist() == values
+
+
+@given(known=labels, new=labels.filter(bool))
+def test_classes_are_numbered_in_order_of_appearance_after_the_known_ones(known, new):
+    known = list(dict.fromkeys(known))
+    if known and type(known[0]) is not type(new[0]):
+        with pytest.raises(BadInput, match="use one kind of label"):
+            number_classes(as_labels(new, len(new)), known)
+        return
+    numbers, classes = number_classes(as_labels(new, len(new)), known)
+    assert [classes[number] for number in numbers] == new
+    assert list(classes) == list(dict.fromkeys([*known, *new]))

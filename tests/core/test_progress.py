@@ -1,0 +1,92 @@
+"""Progress: bars nest and disappear, steps are counted once, callbacks see every moment."""
+
+import io
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from rich.console import Console
+
+from logcl.core.bars import Bars
+from logcl.core.progress import CountedProgress, Moment, Silent, WithCallbacks
+
+MOMENT = Moment("global model", 3, 10, {"loss": 0.5})
+
+
+class Recorder:
+    """Keeps every call."""
+
+    def __init__(self):
+        self.calls = []
+
+    @contextmanager
+    def track(self, description, total):
+        self.calls.append((description, total))
+        yield lambda steps=1, note="": self.calls.append((steps, note))
+
+    def log(self, moment):
+        self.calls.append(moment)
+
+
+@pytest.mark.parametrize("make", [Silent, lambda: Bars(Console(file=io.StringIO()))], ids=["Silent", "Bars"])
+def test_without_a_terminal_nothing_is_shown_or_logged(make, capfd):
+    progress = make()
+    with progress.track("work", 3) as advance:
+        advance()
+        advance(2, note="loss 0.5")
+    progress.log(MOMENT)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_steps_of_all_bars_count_towards_the_whole():
+    recorder, counted = Recorder(), []
+    progress = CountedProgress(recorder, counted.append)
+    for total in (3, 5):
+        with progress.track("part", total) as advance:
+            advance(total - 1, note="almost")
+            advance()
+    progress.log(MOMENT)
+    assert sum(counted) == 8
+    assert recorder.calls == [
+        ("part", 3),
+        (2, "almost"),
+        (1, ""),
+        ("part", 5),
+        (4, "almost"),
+        (1, ""),
+        MOMENT,
+    ]
+
+
+def test_callbacks_are_called_in_order_after_the_inner_progress():
+    recorder = Recorder()
+    first, second = (lambda moment, name=name: recorder.calls.append((name, moment)) for name in "ab")
+    progress = WithCallbacks(recorder, [first, second])
+    with progress.track("part", 2) as advance:
+        advance(2)
+    progress.log(MOMENT)
+    assert recorder.calls == [("part", 2), (2, ""), MOMENT, ("a", MOMENT), ("b", MOMENT)]
+
+
+def test_bars_on_a_terminal_show_what_is_above_them_and_disappear():
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=100)
+    with (
+        Bars(console, above=lambda: "two cells done") as bars,
+        bars.track("outer [a]", 4) as outer,
+        bars.track("inner", 10) as inner,
+    ):
+        inner(5, note="loss 0.25")
+        outer()
+        bars._rich.refresh()
+        shown = file.getvalue()
+    assert all(text in shown for text in ("two cells done", "outer [a]", "inner", "50%", "25%", "loss 0.25"))
+    assert not bars._rich.tasks
+    assert file.getvalue().endswith("\x1b[2K")  # the lines are erased
+
+
+def test_importing_progress_imports_neither_rich_nor_numpy():
+    code = "import logcl.core.progress, sys; print(*{'rich', 'numpy', 'torch'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
