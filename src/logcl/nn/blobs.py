@@ -7,7 +7,7 @@ claims absurd sizes fails against the tensors that are really there, before anyt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import safetensors.torch
 import torch
@@ -38,16 +38,28 @@ def pack(about: Frozen, tensors: Mapping[str, Tensor]) -> bytes:
     return blob
 
 
+def description(blob: bytes, name: str) -> Any:
+    """The description of a blob as plain data; `Damaged` if there is none."""
+    try:
+        return from_json(_description(blob))
+    except (ValueError, LookupError, TypeError) as error:
+        raise damaged(name, error) from error
+
+
+def _description(blob: bytes) -> str:
+    size = int.from_bytes(blob[:8], "little")
+    # Not Python's own parser, which nested brackets take out of its depth.
+    found: str = from_json(blob[8 : 8 + size])["__metadata__"]["logcl"]
+    if len(found) > _LONGEST:
+        raise ValueError(f"a description of {len(found):,} characters")
+    return found
+
+
 def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, Tensor]]:
     """What `pack` packed, or `Damaged` with the `name` of the blob."""
     try:
         tensors = safetensors.torch.load(blob)  # first: it refuses tensors that overlap or are not there
-        size = int.from_bytes(blob[:8], "little")
-        # Not Python's own parser, which nested brackets take out of its depth.
-        description = from_json(blob[8 : 8 + size])["__metadata__"]["logcl"]
-        if len(description) > _LONGEST:
-            raise ValueError(f"a description of {len(description):,} characters")
-        return kind.model_validate_json(description), tensors
+        return kind.model_validate_json(_description(blob)), tensors
     # The last two are what types and shapes raise that safetensors knows and torch does not.
     except (
         ValidationError,
@@ -58,7 +70,7 @@ def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, 
         RuntimeError,
         AttributeError,
     ) as error:
-        raise _damaged(name, error) from error
+        raise damaged(name, error) from error
 
 
 def weights(network: nn.Module, prefix: str, precision: Precision | None = None) -> dict[str, Tensor]:
@@ -108,7 +120,7 @@ def restore(
         state = {key: _restored(key, mine, key in counters) for key in mine if not key.endswith(_SCALE)}
         network.load_state_dict(state, strict=True, assign=True)
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
-        raise _damaged(name, error) from error
+        raise damaged(name, error) from error
     return network.eval().requires_grad_(False).to(choose_device())
 
 
@@ -141,7 +153,8 @@ def _restored(key: str, mine: Mapping[str, Tensor], counter: bool) -> Tensor:
     return value.float() * scale.float()
 
 
-def _damaged(name: str, error: Exception) -> Damaged:
+def damaged(name: str, error: Exception) -> Damaged:
+    """An error that says what is wrong with the blob called `name`."""
     if isinstance(error, ValidationError):
         problem = error.errors(include_url=False, include_input=False)[0]
         error = ValueError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}")
