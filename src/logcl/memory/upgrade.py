@@ -1,0 +1,76 @@
+"""What earlier versions wrote, as this one reads it. Files of older formats open for ever.
+
+Up to format 3 all settings of local models were one group, `generator`, and the description of a level had its
+decoder's network and kind of codes in place of a codec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from logcl.codecs import bits, entropy
+from logcl.codecs.quantised import FINENESS
+from logcl.core.settings import Recipe
+
+_RECIPE = tuple(Recipe.model_fields)
+_TRAINED = ("network", "width", "weights", "smallest", *_RECIPE)
+_AUTOENCODER = ("bytes_per_sample", "psnr", "symbols", "warm_start", "keep_encoder", "warm_share", *_TRAINED)
+_INDEX = ("bits", "warm_up_epochs", "warm_up_learning_rate", "pull", "assignment", *_TRAINED)
+
+
+def settings(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of formats 1 to 3: `generator` becomes `codec` and `labels`."""
+    data = dict(data)
+    old = data.pop("generator")
+    old = dict(old) if isinstance(old, Mapping) else old.model_dump()
+    network, codes = old.get("network", "mlp"), old.get("codes", "quantised")
+    if codes == "binary":  # learned bits, a kind of code that is no longer made
+        old |= {"bytes_per_sample": old.get("bits", 256) / 8, "psnr": None}
+    if old.get("assignment") == "optimal":
+        old["assignment"] = "greedy"
+    name, names = "autoencoder", _AUTOENCODER
+    if codes == "index":
+        name, names = "index", _INDEX
+    elif network == "cosine":
+        name, names = "cosine", ("bytes_per_sample", "psnr")
+    data["codec"] = {"name": name, **{key: old[key] for key in names if key in old}}
+    labels = {
+        "kind": "labels", "network": "labeller", "width": "labeller_width", "training": "labeller_training",
+        "smallest": "smallest",
+    }  # fmt: skip
+    data["labels"] = {new: old[key] for new, key in labels.items() if key in old}
+    return data
+
+
+def level(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A level of formats 1 to 3: its description with a codec, and its tensors under their present names.
+
+    Weights of the codec, which have a part of their own now, come back under `weights.`.
+    """
+    about = dict(about)
+    decoder, codes, precision = about.pop("decoder"), about.pop("codes"), about.pop("weights")
+    first = about.pop("first_code", None)
+    found = {key: value for key, value in tensors.items() if key.startswith(("codes.", "labels", "labeller."))}
+    if decoder["network"] == "cosine":
+        shape = tuple(decoder["image_shape"])
+        step = float(tensors["decoder.unit"].reshape(())) / FINENESS
+        about["codec"] = {"name": "cosine", "image_shape": shape, "step": step}
+        return about, found
+    about["codec"] = {
+        "name": "index" if codes == "index" else "autoencoder", "decoder": decoder, "weights": precision,
+    }  # fmt: skip
+    found |= {
+        f"weights.{key}": value for key, value in tensors.items() if key.startswith(("decoder.", "analysis."))
+    }
+    if codes == "binary":
+        signs = bits.signs(bits.unpack(tensors["codes"].numpy(), decoder["length"]))
+        coded = entropy.encode((signs * FINENESS).astype(np.int16))
+        found |= {f"codes.{key}": torch.from_numpy(value) for key, value in coded.tensors().items()}
+    if codes == "index" and first is not None:
+        found["codes.first"] = torch.tensor([first])
+    return about, found
