@@ -100,6 +100,7 @@ class Autoencoder(Codec):
     Settings = AutoencoderSettings
     Spec = AutoencoderCodecSpec
     warm_starts = True
+    spec: AutoencoderCodecSpec
 
     def __init__(self, spec: AutoencoderCodecSpec, decoder: nn.Module, analysis: Analysis | None) -> None:
         self.spec, self.decoder, self.analysis = spec, decoder, analysis

@@ -38,7 +38,7 @@ class CodecSettings(Frozen):
     def for_images(cls, image_shape: ImageShape) -> Self:
         """Good settings for images of this shape: the defaults, unless a codec knows better."""
         del image_shape
-        return cls()
+        return cls.model_validate({})
 
 
 class RateSettings(CodecSettings):

@@ -65,6 +65,7 @@ class Cosine(Codec):
     Settings = CosineSettings
     Spec = CosineSpec
     warm_starts = True
+    spec: CosineSpec
 
     def __init__(self, spec: CosineSpec) -> None:
         self.spec = spec

@@ -99,21 +99,20 @@ class IndexSpec(CodecSpec):
 
 @dataclass(frozen=True)
 class IndexCodes:
-    """The index whose code each sample has: usually its own, another after salvage moved the level."""
+    """The index whose code each sample has: its own, or its former one after salvage moved the level."""
 
     indices: NDArray[np.int64]
-    moved: bool = False
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def select(self, rows: Rows) -> IndexCodes:
         """The codes of some samples."""
-        return IndexCodes(self.indices[rows], self.moved)
+        return IndexCodes(self.indices[rows])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Nothing, unless the level was moved."""
-        return {"first": torch.tensor([int(self.indices[0])])} if self.moved else {}
+        """The first index: the others are as far from it as the sample indices are."""
+        return {"first": torch.tensor([int(self.indices[0])])}
 
 
 class IndexDecoder(Codec):
@@ -121,6 +120,7 @@ class IndexDecoder(Codec):
 
     Settings = IndexSettings
     Spec = IndexSpec
+    spec: IndexSpec
 
     def __init__(self, spec: IndexSpec, decoder: nn.Module) -> None:
         self.spec, self.decoder = spec, decoder
@@ -174,7 +174,7 @@ class IndexDecoder(Codec):
     def restore_codes(
         self, tensors: Mapping[str, Tensor], indices: NDArray[np.int64], level_bytes: int, name: str
     ) -> IndexCodes:
-        """The indices themselves, or others from the first one on."""
+        """The sample indices, moved to where the first code is."""
         first = tensors.get("first")
         if first is not None:
             if first.shape != (1,) or first.dtype != torch.int64 or not 1 <= int(first) < MOST_SAMPLES:
@@ -184,7 +184,7 @@ class IndexDecoder(Codec):
             raise Damaged(f"{name} claims more samples than its bytes can hold; `logcl verify` says more")
         if int(indices[-1]) >> self.spec.decoder.code_length:
             raise Damaged(f"{name} has more samples than codes; `logcl verify` says what is intact")
-        return IndexCodes(indices, first is not None)
+        return IndexCodes(indices)
 
     @classmethod
     def steps(cls, settings: IndexSettings, samples: int, *, warm: bool) -> int:

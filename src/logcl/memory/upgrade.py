@@ -16,6 +16,7 @@ from torch import Tensor
 from logcl.codecs import bits, entropy
 from logcl.codecs.quantised import FINENESS
 from logcl.core.settings import Recipe
+from logcl.nn import blobs
 
 _RECIPE = tuple(Recipe.model_fields)
 _TRAINED = ("network", "width", "weights", "smallest", *_RECIPE)
@@ -47,30 +48,35 @@ def settings(data: Mapping[str, Any]) -> dict[str, Any]:
     return data
 
 
-def level(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A level of formats 1 to 3: its description with a codec, and its tensors under their present names.
+def level(
+    about: Mapping[str, Any], tensors: Mapping[str, Tensor], name: str
+) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    """A level of formats 1 to 3: its description with a codec, its tensors, and its codec's weights."""
+    try:
+        return _level(dict(about), tensors)
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise blobs.damaged(name, error) from error
 
-    Weights of the codec, which have a part of their own now, come back under `weights.`.
-    """
-    about = dict(about)
+
+def _level(
+    about: dict[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
     decoder, codes, precision = about.pop("decoder"), about.pop("codes"), about.pop("weights")
     first = about.pop("first_code", None)
+    about["samples"] = about["stop"] - about["start"] + 1
     found = {key: value for key, value in tensors.items() if key.startswith(("codes.", "labels", "labeller."))}
+    weights = {key: value for key, value in tensors.items() if key.startswith(("decoder.", "analysis."))}
     if decoder["network"] == "cosine":
-        shape = tuple(decoder["image_shape"])
-        step = float(tensors["decoder.unit"].reshape(())) / FINENESS
-        about["codec"] = {"name": "cosine", "image_shape": shape, "step": step}
-        return about, found
+        step = float(weights["decoder.unit"].reshape(())) / FINENESS
+        about["codec"] = {"name": "cosine", "image_shape": decoder["image_shape"], "step": step}
+        return about, found, {}
     about["codec"] = {
         "name": "index" if codes == "index" else "autoencoder", "decoder": decoder, "weights": precision,
     }  # fmt: skip
-    found |= {
-        f"weights.{key}": value for key, value in tensors.items() if key.startswith(("decoder.", "analysis."))
-    }
     if codes == "binary":
         signs = bits.signs(bits.unpack(tensors["codes"].numpy(), decoder["length"]))
         coded = entropy.encode((signs * FINENESS).astype(np.int16))
         found |= {f"codes.{key}": torch.from_numpy(value) for key, value in coded.tensors().items()}
     if codes == "index" and first is not None:
         found["codes.first"] = torch.tensor([first])
-    return about, found
+    return about, found, weights

@@ -23,6 +23,7 @@ from logcl.nn.device import choose_device
 
 About = TypeVar("About", bound=Frozen)
 Spec = TypeVar("Spec")
+Network = TypeVar("Network", bound=nn.Module)
 _SCALE = ".scale"
 _LONGEST = 2**22  # bytes of a description: a hundred thousand classes with names
 _KEPT = (torch.float16, torch.float32)  # what weights are kept in, beside steps of a scale
@@ -46,31 +47,37 @@ def description(blob: bytes, name: str) -> Any:
         raise damaged(name, error) from error
 
 
-def _description(blob: bytes) -> str:
-    size = int.from_bytes(blob[:8], "little")
-    # Not Python's own parser, which nested brackets take out of its depth.
-    found: str = from_json(blob[8 : 8 + size])["__metadata__"]["logcl"]
-    if len(found) > _LONGEST:
-        raise ValueError(f"a description of {len(found):,} characters")
-    return found
+def load(blob: bytes, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Description as plain data, and tensors; `Damaged` with the `name` of the blob if there are none."""
+    try:
+        tensors = safetensors.torch.load(blob)  # first: it refuses tensors that overlap or are not there
+        return dict(from_json(_description(blob))), tensors
+    # The last two are what types and shapes raise that safetensors knows and torch does not.
+    except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, AttributeError) as error:
+        raise damaged(name, error) from error
 
 
 def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, Tensor]]:
     """What `pack` packed, or `Damaged` with the `name` of the blob."""
+    data, tensors = load(blob, name)
+    return described(kind, data, name), tensors
+
+
+def described(kind: type[About], data: Mapping[str, Any], name: str) -> About:
+    """A description from plain data, or `Damaged`."""
     try:
-        tensors = safetensors.torch.load(blob)  # first: it refuses tensors that overlap or are not there
-        return kind.model_validate_json(_description(blob)), tensors
-    # The last two are what types and shapes raise that safetensors knows and torch does not.
-    except (
-        ValidationError,
-        SafetensorError,
-        ValueError,
-        LookupError,
-        TypeError,
-        RuntimeError,
-        AttributeError,
-    ) as error:
+        return kind.model_validate(data)
+    except ValidationError as error:
         raise damaged(name, error) from error
+
+
+def _description(blob: bytes) -> str:
+    size = int.from_bytes(blob[:8], "little")
+    # Not Python's own parser, whose recursion nested brackets exhaust.
+    found: str = from_json(blob[8 : 8 + size])["__metadata__"]["logcl"]
+    if len(found) > _LONGEST:
+        raise ValueError(f"a description of {len(found):,} characters")
+    return found
 
 
 def weights(network: nn.Module, prefix: str, precision: Precision | None = None) -> dict[str, Tensor]:
@@ -109,8 +116,8 @@ def _scale(weight: Tensor) -> Tensor:
 
 
 def restore(
-    build: Callable[[Spec], nn.Module], spec: Spec, tensors: Mapping[str, Tensor], prefix: str, name: str
-) -> nn.Module:
+    build: Callable[[Spec], Network], spec: Spec, tensors: Mapping[str, Tensor], prefix: str, name: str
+) -> Network:
     """The network that `build(spec)` describes, with the weights found behind `prefix`."""
     mine = _behind(prefix, tensors)
     try:
