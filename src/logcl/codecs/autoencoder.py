@@ -3,7 +3,7 @@
     image ── encoder ── embedding ── × gain ── position ── round ── symbol ── entropy coder
                                                              symbol / 4 ── decoder ── image
 
-The user sets the bytes of a code or its quality; λ, the exchange rate between the two, is found during the fit.
+The user sets the bytes of a code or its quality; the fit finds λ, the exchange rate between the two.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Autoencoder(Codec):
     def fit(
         cls, samples: FitInput, settings: AutoencoderSettings, work: Work, starts: Sequence[Codec] = ()
     ) -> Fitted:
-        """Train encoder and decoder together, from those of a similar level with networks of the same size."""
+        """Train encoder and decoder, starting from those of a similar level if they have the same size."""
         shape: ImageShape = (samples.x.shape[1], samples.x.shape[2], samples.x.shape[3])
         spec = networks.sized(settings.decoder(shape), samples.size_ratio(settings.smallest))
         alike = [s for s in starts if isinstance(s, Autoencoder) and s.spec.decoder == spec]
@@ -229,8 +229,8 @@ def train(
 ) -> tuple[nn.Module, Analysis]:
     """Train encoder and decoder for the least error at the target rate; x (n, C, H, W).
 
-    loss = distortion + λ · bits. Bits come from `Logistic`, with uniform noise in place of rounding; the decoder
-    sees the rounded symbols. λ drifts until the target is met: bytes are judged on all images, quality on the
+    loss = distortion + λ · bits. Bits come from `Logistic`, with uniform noise in place of rounding; the
+    decoder sees the rounded symbols. λ drifts until the target is met: bytes are judged on all images, quality on the
     `raw` ones (n,), by default all. Images that were decoded before have lost what is hard to encode. If they
     counted, every merge would find its quality too good and the next one would be coarser.
     `distortion` of (decoded, image), both in [0, 1], replaces the squared error in the loss.

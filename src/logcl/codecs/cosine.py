@@ -2,8 +2,8 @@
 
     image ── blocks ── DCT-II over channels, rows, columns ── / step ── round ── symbol ── entropy coder
 
-An image is cut into equal blocks of at most 32x32. On natural images the cosine transform is close to the best
-linear one; across three channels it gives brightness and two colour differences.
+An image is cut into equal blocks of at most 32x32. On natural images the cosine transform is close to the
+best linear one; across three channels it gives brightness and two colour differences.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Cosine(Codec):
     ) -> Fitted:
         """Choose the step, and round.
 
-        The step of another level is kept if quality is the target, and if it comes near the target bytes: what
-        was rounded with it before is then rounded to itself, so merging levels loses nothing.
+        The step of another level is kept if quality is the target, and if it comes near the target bytes:
+        what was rounded with it before is then rounded to itself, so merging levels loses nothing.
         """
         shape: ImageShape = (samples.x.shape[1], samples.x.shape[2], samples.x.shape[3])
         step = next((start.spec.step for start in starts if isinstance(start, Cosine)), None)
@@ -136,9 +136,7 @@ class Cosine(Codec):
         """Tables and streams."""
         del level_bytes  # every stream has bytes of its own
         blocks = math.prod(grid(self.spec.shape))
-        return QuantisedCodes.restore(
-            tensors, len(indices), blocks, coefficient_count(self.spec.shape), name
-        )
+        return QuantisedCodes.restore(tensors, len(indices), blocks, coefficient_count(self.spec.shape), name)
 
     @classmethod
     def steps(cls, settings: CosineSettings, samples: int, *, warm: bool) -> int:

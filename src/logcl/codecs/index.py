@@ -4,9 +4,9 @@
 
 Two ways to teach a decoder which image belongs to which code:
 
-`mlp`, `binplay`: an autoencoder first learns where images lie; they are matched with the codes of their level,
-then the decoder memorises the pairs.
-`superposed`: every image takes the code of its own index, an address and signs; a warm-up says where to start.
+`mlp`, `binplay`: an autoencoder first learns where images lie; they are matched with the codes of their
+level, then the decoder memorises the pairs.
+`superposed`: every image takes the code of its own index, an address and signs, after a warm-up.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class IndexSettings(CodecSettings, Recipe):
 
     name: Literal["index"] = "index"
     network: Literal["mlp", "binplay", "superposed"] = "superposed"
-    """`mlp`: one hidden layer; `binplay`: as published; `superposed`: a table whose rows several samples share."""
+    """`mlp`: one hidden layer; `binplay`: as published; `superposed`: a table whose rows samples share."""
     width: int = Field(256, ge=1, le=65_536)
     """Hidden units, channels, or numbers per row (`superposed`) of the largest level."""
     weights: Precision = "half"
@@ -130,6 +130,7 @@ class IndexDecoder(Codec):
         cls, samples: FitInput, settings: IndexSettings, work: Work, starts: Sequence[Codec] = ()
     ) -> Fitted:
         """Teach a new decoder all pairs of code and image."""
+        del starts  # a decoder that knows other images is no help
         shape: ImageShape = (samples.x.shape[1], samples.x.shape[2], samples.x.shape[3])
         spec = networks.sized(settings.decoder(shape), samples.size_ratio(settings.smallest))
         if int(samples.indices[-1]) >> spec.code_length:
@@ -139,8 +140,8 @@ class IndexDecoder(Codec):
             )
         if len(samples) > SAMPLES_PER_BYTE * networks.weight_count(spec):
             raise BadSettings(
-                f"{len(samples)} samples are more than {SAMPLES_PER_BYTE} per weight of their decoder; a memory "
-                f"of so many needs a larger codec.width"
+                f"{len(samples)} samples are more than {SAMPLES_PER_BYTE} per weight of their decoder; use a "
+                f"larger codec.width"
             )
         teach = _superposed if spec.network == "superposed" else _assigned
         decoder, order = teach(samples, spec, settings, work)
@@ -155,6 +156,7 @@ class IndexDecoder(Codec):
 
     def encode(self, x: NDArray[np.uint8]) -> IndexCodes:
         """Refused."""
+        del x
         raise ValueError("a decoder of index codes knows only the images it was fitted to")
 
     def decode(self, codes: IndexCodes, rows: Rows) -> Tensor:

@@ -32,9 +32,7 @@ class LabelSettings(Frozen):
     training: Recipe = Recipe(epochs=15, min_steps=600, learning_rate=3e-3)
     """How a labeller is trained, on the decoded images."""
 
-    def labeller(
-        self, image_shape: ImageShape, classes: int, ratio: float
-    ) -> networks.ClassifierSpec | None:
+    def labeller(self, image_shape: ImageShape, classes: int, ratio: float) -> networks.ClassifierSpec | None:
         """The network of a level `ratio` times as large as the largest; None if labels are stored.
 
         A level of one class has nothing to read.

@@ -1,4 +1,4 @@
-"""Codecs by name: those of this package by their file, others through the entry-point group `logcl.codecs`."""
+"""Codecs by name: those of this package by their file, others by the entry-point group `logcl.codecs`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def find(name: str) -> type[Codec]:
             codec = point.load()
     if codec is None:
         raise BadSettings(
-            f"there is no codec {printable(name)!r} here; install the package that provides it, or choose one "
-            f"of: {', '.join(names())}"
+            f"there is no codec {printable(name)!r} here; install the package that provides it, or choose "
+            f"one of: {', '.join(names())}"
         )
     return codec
 

@@ -83,7 +83,7 @@ def _deflated(pixels: bytes) -> bytes:
     deflated = zlib.compress(pixels, 9)
     if len(pixels) <= max(_SMALL, _RATIO * len(deflated)):
         return deflated
-    # A reader must not have to inflate far more than it reads. Without matching, deflate shrinks by at most 8.
+    # A reader must not inflate far more than it reads. Without matching, deflate shrinks by at most 8.
     plain = zlib.compressobj(9, strategy=zlib.Z_HUFFMAN_ONLY)
     return plain.compress(pixels) + plain.flush()
 

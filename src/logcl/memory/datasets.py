@@ -19,8 +19,8 @@ from logcl.nn.images import to_unit
 class ReplayDataset(Dataset[tuple[Tensor, int]]):
     """A memory as a map-style data set: position p is the p-th oldest sample.
 
-    `DataLoader` fetches whole batches through `__getitems__`, so each level decodes once per batch. The data set
-    can be sent to workers, forked or spawned.
+    `DataLoader` fetches whole batches through `__getitems__`, so each level decodes once per batch. The data
+    set can be sent to workers, forked or spawned.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -45,7 +45,7 @@ class ReplayStream(IterableDataset[tuple[Tensor, Any]]):
 
     Each worker of a `DataLoader` has its own shard of the samples, so none is decoded twice per epoch. With a
     `batch_size` it yields whole batches, for `DataLoader(stream, batch_size=None)`: the fastest way, because
-    nothing is collated sample by sample. The order comes from torch's random state, as in every shuffling loader.
+    nothing is collated sample by sample. The order comes from torch's random state.
     """
 
     def __init__(self, snapshot: Snapshot, batch_size: int | None, shard: Shard) -> None:

@@ -289,4 +289,3 @@ def _level_gap(
     )
     tested = [level.test for level in levels if level.test is not None]
     return LevelGap(levels=levels, gap=max(tested) - min(tested) if len(tested) > 1 else None)
-

@@ -73,7 +73,7 @@ def fit_all(
     engine: Engine,
     progress: Progress,
     done: Sequence[Fit] = (),
-    keep: Callable[[Fit], None] = lambda fit: None,
+    keep: Callable[[Fit], None] | None = None,
 ) -> dict[Slot, Fit]:
     """Fit every slot to its samples. `done` are fits made before; `keep` is called with each new one."""
     fits = {fit.slot: fit for fit in done}
@@ -83,13 +83,18 @@ def fit_all(
         for jobs in _waves(parts, plan, now, fits):
             for _, fit in engine.run(jobs, CountedProgress(progress, count)):
                 fits[fit.slot] = fit
-                if len(fits) < len(parts):  # the last is committed in a moment
+                if keep and len(fits) < len(parts):  # the last is committed in a moment
                     keep(fit)
     return {slot: fits[slot] for slot in parts}
 
 
 def _fit(
-    slot: Slot, part: Samples, settings: Settings, top_level: int, starts: tuple[bytes, ...], progress: Progress
+    slot: Slot,
+    part: Samples,
+    settings: Settings,
+    top_level: int,
+    starts: tuple[bytes, ...],
+    progress: Progress,
 ) -> Fit:
     """`LocalModel.fit` as a job, from bytes to bytes: the result does not depend on where it runs."""
     began = time.monotonic()
@@ -126,8 +131,8 @@ def _waves(
 def _starts(part: Samples, plan: Plan, now: Snapshot) -> tuple[bytes, ...]:
     """Codecs that a fit may start from, the most similar level first; of equally similar ones the larger.
 
-    A level resembles the part as far as it holds the same classes. Levels that stay are offered or, when all of
-    them are merged, the largest.
+    A level resembles the part as far as it holds the same classes. Levels that stay are offered or, when all
+    of them are merged, the largest.
     """
     kept = [level for level in now.levels if level.slot in plan.keep] or list(now.levels[:1])
     counts = np.bincount(part.y, minlength=len(now.classes))
@@ -144,4 +149,3 @@ def _expected_steps(parts: Mapping[Slot, Samples], now: Snapshot) -> dict[Slot, 
         )
         for slot, part in parts.items()
     }
-

@@ -1,7 +1,7 @@
 """The ledger: one entry per task, in the order of arrival. It says what came when, and from where.
 
-Entries are stored in parts of the file named after the number of their first entry. As in the buffer, a new part
-absorbs the parts before it that are no larger, so there are only logarithmically many.
+Entries are stored in parts of the file named after the number of their first entry. As in the buffer, a new
+part absorbs the parts before it that are no larger, so there are only logarithmically many.
 """
 
 from __future__ import annotations

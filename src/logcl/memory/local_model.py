@@ -2,7 +2,7 @@
 
 LocalModel.fit      samples → LocalModel
 LocalModel.replay   LocalModel → samples
-to_bytes, from_bytes    one safetensors blob; the codec's weights are a blob of their own, referred to by digest
+to_bytes, from_bytes    one safetensors blob, which refers to the blob of the codec's weights by digest
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class LocalModel:
         progress: Progress | None = None,
         starts: Sequence[Codec] = (),
     ) -> tuple[LocalModel, NDArray[np.intp]]:
-        """Fit the model of `slot` to its samples; `starts` are codecs of other levels, the most similar first.
+        """Fit the model of `slot` to its samples; `starts`: codecs of other levels, the most similar first.
 
         Also returns the order: row j now holds input sample order[j]. Most codecs keep the order; index codes
         permute samples within a run, because matching decides which image gets which code.
@@ -223,7 +223,7 @@ def live_mask(slot: Slot, indices: NDArray[np.int64]) -> dict[str, Tensor]:
         return {}
     mask = np.zeros(slot.samples, dtype=np.uint8)
     mask[indices - slot.start] = 1
-    return {"live": torch.from_numpy(np.packbits(mask))}
+    return {"live": torch.from_numpy(np.packbits(mask, bitorder="little"))}
 
 
 def live_indices(slot: Slot, samples: int, tensors: Mapping[str, Tensor], name: str) -> NDArray[np.int64]:
@@ -235,7 +235,7 @@ def live_indices(slot: Slot, samples: int, tensors: Mapping[str, Tensor], name: 
     mask = tensors["live"]
     if mask.dtype != torch.uint8 or mask.shape != (-(-slot.samples // 8),):
         raise Damaged(f"{name} has a mask of another size; `logcl verify` says what is intact")
-    indices = slot.start + np.flatnonzero(np.unpackbits(mask.numpy(), count=slot.samples))
+    indices = slot.start + np.flatnonzero(np.unpackbits(mask.numpy(), count=slot.samples, bitorder="little"))
     if len(indices) != samples:
         raise Damaged(f"{name} holds another number of samples; `logcl verify` says what is intact")
     return indices

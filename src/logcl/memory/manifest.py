@@ -50,6 +50,6 @@ class Manifest(Frozen):
             problem = error.errors()[0]
             where = printable(".".join(map(str, problem["loc"])))
             raise Damaged(
-                f"{path}: the header cannot be used ({where}: {printable(problem['msg'])}); `logcl verify` says "
-                f"what is intact"
+                f"{path}: the header cannot be used ({where}: {printable(problem['msg'])}); `logcl verify` "
+                f"says what is intact"
             ) from error

@@ -198,14 +198,16 @@ class Memory:
             new, gone = changes(header, now, plan, fits, pool, entry)
             self.file.commit(header, manifest.as_data(), new, gone)
             progress.tell(self._moment(plan, entry, time.monotonic() - began))
-            return Absorbed(plan, {slot: fit.order for slot, fit in fits.items()}, tuple(f.slot for f in resumed))
+            return Absorbed(
+                plan, {slot: fit.order for slot, fit in fits.items()}, tuple(f.slot for f in resumed)
+            )
 
     def replay(self, batch_size: int = 128, *, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples, drawn uniformly from all that the memory holds.
 
         Images (batch_size, C, H, W) are floats in [0, 1]. Labels (batch_size,) are the integers that were
-        absorbed or, if labels are strings, positions in `classes`. The memory is replayed as it is at the moment
-        of the call.
+        absorbed or, if labels are strings, positions in `classes`. The memory is replayed as it is at the
+        moment of the call.
         """
         if batch_size < 1:
             raise BadInput(f"batch_size is {batch_size}; it must be at least 1")
@@ -224,8 +226,8 @@ class Memory:
     ) -> ReplayDataset | ReplayStream:
         """The memory at this moment as a data set for a `DataLoader`: map-style, or iterable.
 
-        Map-style, it has n samples by position, for any sampler. Iterable, each epoch yields every sample once
-        in random order, and each worker decodes its own shard: single samples, or whole batches if
+        Map-style, it has n samples by position, for any sampler. Iterable, each epoch yields every sample
+        once in random order, and each worker decodes its own shard: single samples, or whole batches if
         `batch_size` is given here and None to the loader. `shard=(rank, count)` is one of several shards,
         one per process. Images are floats in [0, 1], labels as in `replay`.
         """

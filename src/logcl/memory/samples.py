@@ -19,9 +19,9 @@ RAW = -1
 class Run:
     """Consecutive samples with one history.
 
-    `errors[k]` is the mean squared error (pixels in [0, 1]) that encoding number k added, measured against what
-    that encoding was given: raw images for k = 0, later what was stored before. Replaying and fitting again is a
-    new generation; coarsening adds an error without one.
+    `errors[k]` is the mean squared error (pixels in [0, 1]) that encoding number k added, measured against
+    what that encoding was given: raw images for k = 0, later what was stored before. Replaying and fitting
+    again is a new generation; coarsening adds an error without one.
     """
 
     count: int
@@ -57,7 +57,9 @@ class Samples:
         """Those with sample indices from `first` to `last`."""
         start, stop = np.searchsorted(self.indices, [first, last + 1]).tolist()
         rows = slice(start, stop)
-        return Samples(self.x[rows], self.y[rows], self.indices[rows], selected(self.runs, np.arange(start, stop)))
+        return Samples(
+            self.x[rows], self.y[rows], self.indices[rows], selected(self.runs, np.arange(start, stop))
+        )
 
 
 def raw(x: NDArray[np.uint8], y: NDArray[np.int64], first: int = 1) -> Samples:
@@ -86,13 +88,11 @@ def selected(runs: Sequence[Run], rows: NDArray[np.integer[Any]]) -> tuple[Run, 
     )
 
 
-def encoded(
-    runs: Sequence[Run], errors: NDArray[np.floating], *, coarsened: bool = False
-) -> tuple[Run, ...]:
+def encoded(runs: Sequence[Run], errors: NDArray[np.floating], *, coarsened: bool = False) -> tuple[Run, ...]:
     """The runs after one more encoding; `errors` (n,) is what it added to each sample.
 
-    Neighbours of equal history length become one run with their mean history, so that a level has about as many
-    runs as it has distinct sources. `coarsened`: not a new generation.
+    Neighbours of equal history length become one run with their mean history, so that a level has about as
+    many runs as it has distinct sources. `coarsened`: not a new generation.
     """
     ends = np.cumsum([run.count for run in runs])
     longer = [

@@ -63,8 +63,8 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """`settings` with dotted names changed, e.g. {"codec.psnr": 28, "unit": 1000}.
 
     Values may be strings, as they come from a command line. Of two settings that say the same thing in two
-    ways (the quality of a code, or its bytes), the one given replaces the other. "codec.name" starts from that
-    codec's own settings for these images.
+    ways (the quality of a code, or its bytes), the one given replaces the other. "codec.name" chooses a
+    codec, with its own settings for these images.
     """
     data = settings.model_dump()
     changes = dict(changes)

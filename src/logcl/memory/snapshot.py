@@ -53,7 +53,10 @@ class Snapshot:
     def buffer(self) -> Samples:
         """The newest samples, raw."""
         nothing = Samples(
-            np.empty((0, *self.settings.image_shape), np.uint8), np.empty(0, np.int64), np.empty(0, np.int64), ()
+            np.empty((0, *self.settings.image_shape), np.uint8),
+            np.empty(0, np.int64),
+            np.empty(0, np.int64),
+            (),
         )
         return concatenate([nothing, *(chunk.samples for chunk in self.chunks)])
 
@@ -170,4 +173,3 @@ def ledger_inconsistency(now: Snapshot) -> str | None:
     if any(entry.stop < entry.start for entry in entries) or entries[-1].stop != now.manifest.last:
         return f"its ledger does not end with sample {now.manifest.last}"
     return None
-

@@ -1,7 +1,7 @@
 """What earlier versions wrote, as this one reads it. Files of older formats open for ever.
 
-Up to format 3 all settings of local models were one group, `generator`, and the description of a level had its
-decoder's network and kind of codes in place of a codec.
+Up to format 3 all settings of local models were one group, `generator`, and the description of a level had
+its decoder's network and kind of codes in place of a codec.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def _level(
     decoder, codes, precision = about.pop("decoder"), about.pop("codes"), about.pop("weights")
     first = about.pop("first_code", None)
     about["samples"] = about["stop"] - about["start"] + 1
-    found = {key: value for key, value in tensors.items() if key.startswith(("codes.", "labels", "labeller."))}
+    found = {
+        key: value for key, value in tensors.items() if key.startswith(("codes.", "labels", "labeller."))
+    }
     weights = {key: value for key, value in tensors.items() if key.startswith(("decoder.", "analysis."))}
     if decoder["network"] == "cosine":
         step = float(weights["decoder.unit"].reshape(())) / FINENESS
