@@ -230,9 +230,9 @@ def train(
     """Train encoder and decoder for the least error at the target rate; x (n, C, H, W).
 
     loss = distortion + λ · bits. Bits come from `Logistic`, with uniform noise in place of rounding; the
-    decoder sees the rounded symbols. λ drifts until the target is met: bytes are judged on all images, quality on the
-    `raw` ones (n,), by default all. Images that were decoded before have lost what is hard to encode. If they
-    counted, every merge would find its quality too good and the next one would be coarser.
+    decoder sees the rounded symbols. λ drifts until the target is met: bytes are judged on all images,
+    quality on the `raw` ones (n,), by default all. Images that were decoded before have lost what is hard to
+    encode. If they counted, every merge would find its quality too good and the next would be coarser.
     `distortion` of (decoded, image), both in [0, 1], replaces the squared error in the loss.
     """
     device = choose_device()
