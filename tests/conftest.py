@@ -20,7 +20,7 @@ settings.register_profile(
 )
 settings.load_profile("logcl")
 
-QUICK = {"generator.min_steps": 0, "generator.epochs": 2, "classifier.min_steps": 0, "classifier.epochs": 2}
+QUICK = {"codec.min_steps": 0, "codec.epochs": 2, "classifier.min_steps": 0, "classifier.epochs": 2}
 """Settings for tests that need a fitted model but not a good one."""
 
 

@@ -18,7 +18,7 @@ from logcl.nn.training import Work
 @pytest.fixture
 def memory(tmp_path, digits) -> Memory:
     x, y = digits
-    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=64, settings={"generator.min_steps": 300})
+    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=64, settings={"codec.min_steps": 300})
     for classes in ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)):
         mine = np.flatnonzero(np.isin(y[:900], classes))
         memory.absorb(x[mine], y[mine])

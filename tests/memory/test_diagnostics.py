@@ -167,7 +167,7 @@ def test_a_real_memory(tmp_path, digits, quick, preset_name):
 
 def test_large_images_are_probed_in_their_middle(tmp_path, quick):
     x = np.random.default_rng(0).integers(0, 256, (50, 1, 40, 70), dtype=np.uint8)
-    settings = {**quick, "generator.width": 2, "generator.bits": 8}
+    settings = {**quick, "codec.width": 2, "codec.bits": 8}
     memory = Memory.open(tmp_path / "m.logcl", (1, 40, 70), unit=16, settings=settings)
     memory.absorb(x, np.zeros(50, np.int64))
     assert diagnostics.level_probe(memory.snapshot()).levels == 2

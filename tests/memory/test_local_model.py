@@ -18,22 +18,22 @@ from logcl.nn import blobs
 
 MODES = {
     "quantised codes": {},
-    "quantised codes, by quality": {"generator.psnr": 18},
-    "cosines": {"generator.network": "cosine", "generator.psnr": 18},
-    "half precision": {"generator.weights": "half"},
-    "binary codes": {"generator.codes": "binary", "generator.bits": 64},
-    "index codes, greedy": {"generator.codes": "index"},
-    "index codes, optimal": {"generator.codes": "index", "generator.assignment": "optimal"},
-    "index codes, as they come": {"generator.codes": "index", "generator.assignment": "none"},
-    "index codes, labeller": {"generator.codes": "index", "generator.labels": "labeller"},
-    "quantised codes, labeller": {"generator.labels": "labeller"},
-    "superposed": {"generator.codes": "index", "generator.network": "superposed", "generator.bits": 5},
+    "quantised codes, by quality": {"codec.psnr": 18},
+    "cosines": {"codec.name": "cosine", "codec.psnr": 18},
+    "half precision": {"codec.weights": "half"},
+    "binary codes": {"codec.codes": "binary", "codec.bits": 64},
+    "index codes, greedy": {"codec.name": "index"},
+    "index codes, optimal": {"codec.name": "index", "codec.assignment": "optimal"},
+    "index codes, as they come": {"codec.name": "index", "codec.assignment": "none"},
+    "index codes, labeller": {"codec.name": "index", "labels.kind": "labeller"},
+    "quantised codes, labeller": {"labels.kind": "labeller"},
+    "superposed": {"codec.name": "index", "codec.network": "superposed", "codec.bits": 5},
 }
 
 
 def options(changes: dict) -> Settings:
     return override(
-        preset("fast", (1, 8, 8)), {"generator.width": 128, "generator.min_steps": 400, **changes}
+        preset("fast", (1, 8, 8)), {"codec.width": 128, "codec.min_steps": 400, **changes}
     )
 
 
@@ -86,8 +86,8 @@ def test_bytes_hold_the_same_model(fitted):
 def test_index_codes_cost_no_bytes_a_sample(digits):
     sizes = {}
     for codes in ("index", "binary"):
-        changes = {"generator.codes": codes, "generator.bits": 64}
-        settings = options({**changes, "generator.min_steps": 0, "generator.epochs": 1})
+        changes = {"codec.codes": codes, "codec.bits": 64}
+        settings = options({**changes, "codec.min_steps": 0, "codec.epochs": 1})
         for count in (128, 512):
             model, _ = LocalModel.fit(Slot(0, 1, count), take(digits, count), settings, 0)
             sizes[codes, count] = len(model.to_bytes())
@@ -101,7 +101,7 @@ def test_samples_stay_within_their_run(digits):
     """Matching permutes samples, but never across histories: what is known of a run stays true."""
     samples = take(digits, 96)
     mixed = Samples(samples.x, samples.y, (Run(32, (0.01, 0.02)), Run(64)))
-    settings = options({"generator.codes": "index", "generator.min_steps": 50, "generator.epochs": 1})
+    settings = options({"codec.name": "index", "codec.min_steps": 50, "codec.epochs": 1})
     model, order = LocalModel.fit(Slot(0, 1, 96), mixed, settings, 0)
     assert set(order[:32].tolist()) == set(range(32))
     assert [run.generation for run in model.runs] == [2, 0]
@@ -116,13 +116,13 @@ def test_a_handful_of_samples(codes, shape, count):
     settings = override(
         preset("fast", shape),
         {
-            "generator.codes": codes,
-            "generator.network": "mlp",
-            "generator.width": 64,
-            "generator.learning_rate": 1e-2,
-            "generator.min_steps": 300,
-            "generator.epochs": 1,
-            **({"generator.bytes_per_sample": 16} if codes == "quantised" else {}),
+            "codec.codes": codes,
+            "codec.network": "mlp",
+            "codec.width": 64,
+            "codec.learning_rate": 1e-2,
+            "codec.min_steps": 300,
+            "codec.epochs": 1,
+            **({"codec.bytes_per_sample": 16} if codes == "quantised" else {}),
         },
     )
     model, order = LocalModel.fit(Slot(0, 5, 4 + count), raw(x, np.zeros(count, np.int64)), settings, 0)
@@ -132,7 +132,7 @@ def test_a_handful_of_samples(codes, shape, count):
 
 
 def test_the_same_seed_gives_the_same_bytes(digits):
-    settings = options({"generator.min_steps": 30, "generator.epochs": 1})
+    settings = options({"codec.min_steps": 30, "codec.epochs": 1})
     blobs_made = [
         LocalModel.fit(Slot(1, 1, 64), take(digits, 64), settings, 1)[0].to_bytes() for _ in range(2)
     ]
@@ -162,7 +162,7 @@ def test_steps_are_known_beforehand(digits):
             return bar()
 
     for changes in MODES.values():
-        settings = options({**changes, "generator.min_steps": 10, "generator.epochs": 2})
+        settings = options({**changes, "codec.min_steps": 10, "codec.epochs": 2})
         counter = Counter()
         LocalModel.fit(Slot(0, 1, 64), take(digits, 64), settings, 0, counter)
         assert counter.steps == fit_steps(64, 10, settings.generator)
@@ -173,14 +173,14 @@ def test_sizes_by_level_hold_for_bytes(digits, level):
     """The paper's ratio of model j to the largest, for decoder and labeller together."""
     settings = options(
         {
-            "generator.codes": "index",
-            "generator.labels": "labeller",
-            "generator.labeller_width": 32,
-            "generator.labeller_training.min_steps": 1,
-            "generator.labeller_training.epochs": 1,
-            "generator.warm_up_epochs": 1,
-            "generator.min_steps": 1,
-            "generator.epochs": 1,
+            "codec.name": "index",
+            "labels.kind": "labeller",
+            "labels.width": 32,
+            "labels.training.min_steps": 1,
+            "labels.training.epochs": 1,
+            "codec.warm_up_epochs": 1,
+            "codec.min_steps": 1,
+            "codec.epochs": 1,
         }
     )
     sizes = [
@@ -191,14 +191,14 @@ def test_sizes_by_level_hold_for_bytes(digits, level):
 
 
 def test_a_level_of_one_class_has_no_labeller_to_wait_for(digits):
-    settings = options({"generator.labels": "labeller"})
+    settings = options({"labels.kind": "labeller"})
     with_labeller, without = (fit_steps(64, classes, settings.generator) for classes in (2, 1))
-    assert with_labeller - without == settings.generator.labeller_training.min_steps
+    assert with_labeller - without == settings.labels.training.min_steps
 
 
 @pytest.fixture(scope="module")
 def blob(digits) -> bytes:
-    settings = options({"generator.min_steps": 1, "generator.epochs": 1})
+    settings = options({"codec.min_steps": 1, "codec.epochs": 1})
     return LocalModel.fit(Slot(0, 1, 32), take(digits, 32), settings, 0)[0].to_bytes()
 
 
@@ -246,7 +246,7 @@ def test_descriptions_that_lie_are_refused(blob, lie):
 )
 def test_cosines_that_lie_are_refused(digits, lie):
     """A cosine decoder has one weight, so that its description is all there is to contradict."""
-    settings = options({"generator.network": "cosine", "generator.psnr": 25})
+    settings = options({"codec.name": "cosine", "codec.psnr": 25})
     samples = raw(digits[0][:16], np.zeros(16, np.int64))  # one class: labels take no bytes
     genuine = LocalModel.fit(Slot(0, 1, 16), samples, settings, 0)[0].to_bytes()
     about, tensors = blobs.unpack(genuine, Description, "level-0")
@@ -255,11 +255,11 @@ def test_cosines_that_lie_are_refused(digits, lie):
         LocalModel.from_bytes(forged, "level-0")
 
 
-KEPT = {"generator.network": "conv", "generator.keep_encoder": True, "generator.smallest": 1}
+KEPT = {"codec.network": "conv", "codec.keep_encoder": True, "codec.smallest": 1}
 
 
 def test_only_the_largest_level_keeps_its_encoder_and_others_begin_with_it(digits):
-    settings = options({**KEPT, "generator.min_steps": 60, "generator.warm_share": 0.5})
+    settings = options({**KEPT, "codec.min_steps": 60, "codec.warm_share": 0.5})
     top, _ = LocalModel.fit(Slot(1, 1, 128), take(digits, 128), settings, top_level=1)
     again = LocalModel.from_bytes(top.to_bytes(), "level-1")
     for name, value in top.analysis.state_dict().items():
@@ -273,7 +273,7 @@ def test_only_the_largest_level_keeps_its_encoder_and_others_begin_with_it(digit
 
 
 def test_an_encoder_that_does_not_fit_is_refused(digits):
-    settings = options({**KEPT, "generator.min_steps": 1, "generator.epochs": 1})
+    settings = options({**KEPT, "codec.min_steps": 1, "codec.epochs": 1})
     blob = LocalModel.fit(Slot(0, 1, 32), take(digits, 32), settings, 0)[0].to_bytes()
     about, tensors = blobs.unpack(blob, Description, "level-0")
     encoder = sorted(name for name in tensors if name.startswith("analysis.encoder"))

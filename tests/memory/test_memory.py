@@ -20,7 +20,7 @@ SHAPE = (1, 8, 8)
 
 
 def make(path, quick, **options) -> Memory:
-    changes = {**quick, "generator.bits": 16, "generator.width": 4, **options.pop("settings", {})}
+    changes = {**quick, "codec.bits": 16, "codec.width": 4, **options.pop("settings", {})}
     return Memory.open(path, SHAPE, settings=changes, **{"unit": 8, **options})
 
 
@@ -43,7 +43,7 @@ def expected_generations(sizes: list[int], unit: int) -> list[int]:
 )
 @hypothesis_settings(max_examples=12)
 def test_every_sample_is_kept_through_any_sequence_of_tasks(tmp_path_factory, digits, sizes, unit):
-    quick = {"generator.min_steps": 0, "generator.epochs": 1}
+    quick = {"codec.min_steps": 0, "codec.epochs": 1}
     memory = make(tmp_path_factory.mktemp("m") / "m.logcl", quick, unit=unit)
     x, y = digits
     n = 0
@@ -70,7 +70,7 @@ def test_every_sample_is_kept_through_any_sequence_of_tasks(tmp_path_factory, di
 def test_replay_resembles_what_was_absorbed(tmp_path, digits):
     """Better than the best constant image by far, for samples of every age."""
     x, y = digits
-    memory = Memory.open(tmp_path / "m.logcl", SHAPE, settings={"generator.min_steps": 400})
+    memory = Memory.open(tmp_path / "m.logcl", SHAPE, settings={"codec.min_steps": 400})
     for start in range(0, 640, 160):
         memory.absorb(x[start : start + 160], y[start : start + 160])
     replayed, _ = memory.snapshot().everything()
@@ -170,7 +170,7 @@ def test_settings_live_in_the_file(tmp_path, quick):
     again = Memory.open(tmp_path / "m.logcl")
     assert again.settings == made.settings
     assert again.settings.seed == 9
-    assert again.settings.generator.codes == "index"
+    assert again.settings.codec.codes == "index"
     assert Memory.open(tmp_path / "m.logcl", SHAPE, seed=9, settings={"unit": "8"}).n == 0
 
 
@@ -180,7 +180,7 @@ def test_settings_live_in_the_file(tmp_path, quick):
         ({"image_shape": (3, 8, 8)}, r"holds images of shape \(1, 8, 8\), not \(3, 8, 8\)"),
         ({"preset": "paper-cpu"}, "was made with preset fast"),
         ({"seed": 5}, "other settings than seed = 5"),
-        ({"settings": {"generator.epochs": 99}}, "other settings than generator.epochs = 99"),
+        ({"settings": {"codec.epochs": 99}}, "other settings than codec.epochs = 99"),
     ],
 )
 def test_contradicting_a_memory_is_refused(tmp_path, quick, options, message):
@@ -201,12 +201,12 @@ def test_contradicting_a_memory_is_refused(tmp_path, quick, options, message):
         ({"image_shape": (0, 8, 8)}, "image_shape"),
         ({"image_shape": SHAPE, "preset": "faster"}, "no preset 'faster'"),
         ({"image_shape": SHAPE, "unit": 0}, "unit"),
-        ({"image_shape": SHAPE, "settings": {"generator.epoch": 5}}, "no setting 'generator.epoch'"),
+        ({"image_shape": SHAPE, "settings": {"codec.epoch": 5}}, "no setting 'codec.epoch'"),
         ({"image_shape": SHAPE, "settings": {"generator": 5}}, "no setting 'generator'"),
         ({"image_shape": SHAPE, "settings": {"unit.x": 5}}, "no setting 'unit.x'"),
-        ({"image_shape": SHAPE, "settings": {"generator.epochs": "many"}}, "generator.epochs"),
+        ({"image_shape": SHAPE, "settings": {"codec.epochs": "many"}}, "codec.epochs"),
         (
-            {"image_shape": SHAPE, "settings": {"generator.codes": "index", "generator.network": "conv"}},
+            {"image_shape": SHAPE, "settings": {"codec.name": "index", "codec.network": "conv"}},
             "codes = index needs network = mlp",
         ),
     ],
@@ -288,7 +288,7 @@ def test_a_relative_path_stays_where_it_was(tmp_path, digits, quick, monkeypatch
 
 @pytest.mark.parametrize("shape", [(3, 4, 4), (1, 2, 3), (3, 512, 512)])
 def test_images_of_unusual_size(tmp_path, quick, shape):
-    memory = Memory.open(tmp_path / "m.logcl", shape, unit=1, settings={**quick, "generator.width": 2})
+    memory = Memory.open(tmp_path / "m.logcl", shape, unit=1, settings={**quick, "codec.width": 2})
     memory.absorb(np.zeros((1, *shape), np.uint8), [0])
     assert memory.verify() == []
 
@@ -320,7 +320,7 @@ def test_the_file_is_small(tmp_path, digits, quick):
     x = np.repeat(np.repeat(digits[0], 3, axis=2), 3, axis=3)
     x = np.pad(x, ((0, 0), (0, 0), (2, 2), (2, 2)))
     x, y = np.tile(x, (3, 1, 1, 1))[:4096], np.tile(digits[1], 3)[:4096]
-    memory = Memory.open(tmp_path / "m.logcl", (1, 28, 28), settings={**quick, "generator.epochs": 1})
+    memory = Memory.open(tmp_path / "m.logcl", (1, 28, 28), settings={**quick, "codec.epochs": 1})
     memory.absorb(x, y)
     raw = 4096 * 28 * 28
     assert memory.nbytes() == (tmp_path / "m.logcl").stat().st_size
@@ -344,7 +344,7 @@ def test_damage_is_found_before_it_is_replayed(tmp_path, digits, quick):
 
 
 def test_more_samples_than_index_codes(tmp_path, digits, quick):
-    changes = {"generator.codes": "index", "generator.bits": 5}
+    changes = {"codec.name": "index", "codec.bits": 5}
     memory = make(tmp_path / "m.logcl", quick, settings=changes)
     memory.absorb(digits[0][:31], digits[1][:31])
     before = memory.digest

@@ -16,11 +16,11 @@ GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 
 FEW = {
     "unit": 8,
-    "generator.epochs": 3,
-    "generator.warm_up_epochs": 3,
-    "generator.width": 3,
-    "generator.labeller_width": 2,
-    "generator.labeller_training.epochs": 2,
+    "codec.epochs": 3,
+    "codec.warm_up_epochs": 3,
+    "codec.width": 3,
+    "labels.width": 2,
+    "labels.training.epochs": 2,
     "classifier.epochs": 2,
     "classifier.width": 4,
 }
@@ -32,15 +32,15 @@ classifier.network                 lenet   resnet18  resnet18
 classifier.batch_size              120     40        128
 classifier.learning_rate           0.002   0.001     0.1
 classifier.epochs                  15      10        65
-generator.bits                     200     200       1000
-generator.batch_size               40      40        50
-generator.warm_up_learning_rate    0.001   0.0001    0.001
-generator.warm_up_epochs           30      50        100
-generator.learning_rate            0.01    0.05      0.005
-generator.epochs                   200     200       200
-generator.decay                    0.99    0.99      0.99
-generator.schedule                 exponential exponential exponential
-generator.optimiser                adam    adam      adam
+codec.bits                     200     200       1000
+codec.batch_size               40      40        50
+codec.warm_up_learning_rate    0.001   0.0001    0.001
+codec.warm_up_epochs           30      50        100
+codec.learning_rate            0.01    0.05      0.005
+codec.epochs                   200     200       200
+codec.decay                    0.99    0.99      0.99
+codec.schedule                 exponential exponential exponential
+codec.optimiser                adam    adam      adam
 classifier.optimiser               adam    adam      adam
 """
 
@@ -52,11 +52,11 @@ def test_the_appendixs_table(column, dataset):
     for line in TABLE.strip().splitlines()[1:]:
         name, *cells = line.split()
         assert str(values[name]) == cells[column], name
-    assert chosen.generator.network == "binplay"
-    assert chosen.generator.width == 32
-    assert (chosen.generator.codes, chosen.generator.labels) == ("index", "labeller")
-    assert chosen.generator.labeller == chosen.classifier.network
-    labeller = chosen.generator.labeller_training
+    assert chosen.codec.network == "binplay"
+    assert chosen.codec.width == 32
+    assert (chosen.codec.codes, chosen.labels.kind) == ("index", "labeller")
+    assert chosen.labels.network == chosen.classifier.network
+    labeller = chosen.labels.training
     assert labeller.model_dump() == chosen.classifier.model_dump(include=set(type(labeller).model_fields))
 
 
@@ -103,7 +103,7 @@ def test_what_is_replayed_survives_its_bytes(count):
     from logcl.memory.samples import raw
 
     x = np.random.default_rng(count).integers(0, 256, (count, *GREY), dtype=np.uint8)
-    settings = override(preset("paper", GREY, "mnist"), {**FEW, "generator.epochs": 12})
+    settings = override(preset("paper", GREY, "mnist"), {**FEW, "codec.epochs": 12})
     model, _ = LocalModel.fit(Slot(0, 1, count), raw(x, np.arange(count) % 3), settings, 0)
     blob = model.to_bytes()
     back = LocalModel.from_bytes(blob, "level")

@@ -15,8 +15,8 @@ from logcl.memory.file.sqlite import PAGE
 from logcl.memory.salvage import salvage
 
 QUICK = {
-    "generator.epochs": 1, "generator.min_steps": 20, "generator.warm_up_epochs": 1,
-    "generator.labeller_training.epochs": 1, "generator.labeller_training.min_steps": 5,
+    "codec.epochs": 1, "codec.min_steps": 20, "codec.warm_up_epochs": 1,
+    "labels.training.epochs": 1, "labels.training.min_steps": 5,
     "classifier.epochs": 1, "classifier.min_steps": 4,
     "classifier.width": 4,
 }  # fmt: skip

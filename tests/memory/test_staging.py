@@ -13,8 +13,8 @@ from logcl.core.progress import Silent
 from logcl.memory.staging import Staged, task_digest
 
 QUICK = {
-    "generator.epochs": 1, "generator.min_steps": 20, "generator.warm_up_epochs": 1,
-    "generator.labeller_training.epochs": 1, "generator.labeller_training.min_steps": 5,
+    "codec.epochs": 1, "codec.min_steps": 20, "codec.warm_up_epochs": 1,
+    "labels.training.epochs": 1, "labels.training.min_steps": 5,
 }  # fmt: skip
 
 

@@ -104,15 +104,6 @@ def nearest_free(embeddings: Reals, codes: Reals) -> NDArray[np.intp]:
     return assignment
 
 
-def optimal_assignment(embeddings: Reals, codes: Reals) -> NDArray[np.intp]:
-    """The assignment with the least total squared distance; cubic in n; (n, b), (n', b) → (n,)."""
-    from scipy.optimize import linear_sum_assignment  # here, because it takes long to import
-
-    _check_sizes(embeddings, codes)
-    _, columns = linear_sum_assignment(-(embeddings @ codes.T))
-    return np.asarray(columns, dtype=np.intp)
-
-
 def _nearest(embeddings: Reals, codes: Reals, block: int = 4096) -> tuple[NDArray[np.intp], Reals]:
     """Nearest code of each embedding and the squared distance to it, in blocks of rows.
 

@@ -30,7 +30,7 @@ def _checked_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
 ImageShape = Annotated[tuple[int, int, int], AfterValidator(_checked_shape)]
 """Channels, height, width."""
 
-AutoencoderNetwork = Literal["mlp", "conv", "cosine", "binplay", "superposed"]
+AutoencoderNetwork = Literal["mlp", "conv", "binplay", "superposed"]
 MOST_ADDRESS_BITS = 20
 """The largest table of a `superposed` decoder has 2^20 rows."""
 Precision = Literal["int8", "half"]

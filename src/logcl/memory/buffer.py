@@ -1,6 +1,6 @@
 """The buffer: fewer than one unit of the newest samples, raw, until a local model can hold them.
 
-It is kept in chunks. A new chunk swallows the chunks before it that are no larger, so that tasks of one
+It is stored in chunks. A new chunk absorbs the chunks before it that are no larger, so that tasks of one
 sample neither rewrite the whole buffer each time nor leave thousands of chunks behind.
 """
 
@@ -8,28 +8,48 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from pydantic import Field
 
+from logcl.allocation import Slot
 from logcl.codecs import bits as codes
 from logcl.core.errors import Damaged
 from logcl.core.settings import MOST_SAMPLES, Frozen, ImageShape
-from logcl.memory.samples import Samples, raw
+from logcl.memory.local_model import live_indices, live_mask
+from logcl.memory.samples import Run, Samples
 from logcl.nn import blobs
 
-_SMALL, _RATIO = 2**26, 128  # pixels may be so many bytes, or so many times their deflated ones
+_SMALL, _RATIO = 2**26, 128  # most bytes of pixels, or of pixels per deflated byte
 
 
-class Chunk(Frozen):
-    """What a chunk says of itself."""
+class Description(Frozen):
+    """What a chunk says about itself."""
 
     start: int = Field(ge=1, lt=MOST_SAMPLES)
-    """Sample index of the first sample."""
+    """Sample index that the chunk begins with."""
+    stop: int | None = Field(None, ge=1, lt=MOST_SAMPLES)
+    """The last one; None (up to format 3) if no sample is missing."""
     count: int = Field(ge=1, lt=MOST_SAMPLES)
+    """Samples that are held."""
     image_shape: ImageShape
     label_bits: int = Field(ge=0, le=31)
+
+    @property
+    def slot(self) -> Slot:
+        """The sample indices of the chunk."""
+        return Slot(0, self.start, self.start + self.count - 1 if self.stop is None else self.stop)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Raw samples whose indices lie between `start` and `stop`."""
+
+    start: int
+    stop: int
+    samples: Samples
 
 
 def chunk_start(starts: Sequence[int], new: int, stop: int) -> int:
@@ -44,38 +64,42 @@ def chunk_start(starts: Sequence[int], new: int, stop: int) -> int:
     return new
 
 
-def to_bytes(start: int, samples: Samples) -> bytes:
+def to_bytes(chunk: Chunk) -> bytes:
     """Raw samples as one blob: pixels deflated without loss, labels packed."""
+    samples = chunk.samples
     label_bits = codes.integer_bits(int(samples.y.max()))
     channels, height, width = samples.x.shape[1:]
-    about = Chunk(
-        start=start, count=len(samples), image_shape=(channels, height, width), label_bits=label_bits
-    )
+    about = Description(
+        start=chunk.start, stop=chunk.stop, count=len(samples), image_shape=(channels, height, width),
+        label_bits=label_bits,
+    )  # fmt: skip
     pixels = np.frombuffer(_deflated(samples.x.tobytes()), np.uint8).copy()
     labels = codes.pack_integers(samples.y, label_bits)
-    return blobs.pack(about, {"pixels": torch.from_numpy(pixels), "labels": torch.from_numpy(labels)})
+    tensors = {"pixels": torch.from_numpy(pixels), "labels": torch.from_numpy(labels)}
+    return blobs.pack(about, tensors | live_mask(about.slot, samples.indices))
 
 
 def _deflated(pixels: bytes) -> bytes:
     deflated = zlib.compress(pixels, 9)
     if len(pixels) <= max(_SMALL, _RATIO * len(deflated)):
         return deflated
-    # Whoever opens a memory must not fill theirs with nothing. Without matching, deflate shrinks by 8.
+    # A reader must not inflate far more than it reads. Without matching, deflate shrinks by at most 8.
     plain = zlib.compressobj(9, strategy=zlib.Z_HUFFMAN_ONLY)
     return plain.compress(pixels) + plain.flush()
 
 
-def from_bytes(blob: bytes, image_shape: ImageShape, name: str) -> tuple[int, Samples]:
-    """Sample index of the first sample, and the samples. Inflates no more than the description claims."""
-    about, tensors = blobs.unpack(blob, Chunk, name)
+def from_bytes(blob: bytes, image_shape: ImageShape, name: str) -> Chunk:
+    """What `to_bytes` was given. Inflates no more than the description claims."""
+    about, tensors = blobs.unpack(blob, Description, name)
     size = about.count * int(np.prod(image_shape))
     arrays = {key: value.numpy() for key, value in tensors.items() if value.dtype == torch.uint8}
     labels, deflated = arrays.get("labels"), arrays.get("pixels")
     sound = (
         about.image_shape == image_shape
+        and about.count <= about.slot.samples <= 8 * len(blob)
         and deflated is not None
         and deflated.ndim == 1
-        # Deflate shrinks by at most 1032: a larger claim is a lie, refused before it is allocated.
+        # Deflate shrinks by at most 1032: a larger claim is false, and refused before it is allocated.
         and size <= min(1032 * len(deflated), max(_SMALL, _RATIO * len(deflated)))
         and labels is not None
         and labels.shape == (-(-about.count * about.label_bits // 8),)
@@ -89,4 +113,6 @@ def from_bytes(blob: bytes, image_shape: ImageShape, name: str) -> tuple[int, Sa
     if len(pixels) != size:
         raise Damaged(f"{name} does not hold what it describes; `logcl verify` says what is intact")
     x = np.frombuffer(pixels, np.uint8).reshape(about.count, *image_shape)
-    return about.start, raw(x, codes.unpack_integers(labels, about.label_bits, about.count))
+    y = codes.unpack_integers(labels, about.label_bits, about.count)
+    indices = live_indices(about.slot, about.count, tensors, name)
+    return Chunk(about.start, about.slot.stop, Samples(x, y, indices, (Run(len(y)),)))

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from logcl.core.images import rows_at_once
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import Frozen, Recipe
-from logcl.memory.local_model import LocalModel
 from logcl.memory.snapshot import Snapshot
 from logcl.nn.classification import predict_classes
 from logcl.nn.device import choose_device
@@ -140,14 +139,12 @@ def level_gap(
 
 
 def _draw(now: Snapshot) -> _Drawn:
-    ranges = [range(level.slot.start, level.slot.stop + 1) for level in now.levels]
-    if len(now.buffer):
-        ranges.append(range(now.n - len(now.buffer) + 1, now.n + 1))
+    held = [level.indices for level in now.levels] + ([now.buffer.indices] if len(now.buffer) else [])
     generator = generator_for(now.settings.seed, _DRAW)
-    most = _SAMPLES // max(len(ranges), 1)
+    most = _SAMPLES // max(len(held), 1)
     chosen = [
-        held.start + torch.randperm(len(held), generator=generator)[:most].sort().values.numpy()
-        for held in ranges
+        indices[torch.randperm(len(indices), generator=generator)[:most].sort().values.numpy()]
+        for indices in held
     ]
     x, y = now.fetch(np.concatenate([np.empty(0, np.int64), *chosen]))
     return _Drawn(x.numpy(), y, np.repeat(np.arange(len(chosen)), [len(part) for part in chosen]))
@@ -273,7 +270,7 @@ def _level_gap(
     test_x: NDArray[np.uint8],
     test_y: NDArray[np.int64],
 ) -> LevelGap:
-    held = [_labels(level) for level in now.levels] + ([now.buffer.y] if len(now.buffer) else [])
+    held = [level.class_numbers() for level in now.levels] + ([now.buffer.y] if len(now.buffer) else [])
     counts = np.array([np.bincount(y, minlength=len(now.classes)) for y in held])
     home = np.where(counts.any(axis=0), counts.argmax(axis=0), -1)
     known = test_y >= 0
@@ -292,10 +289,3 @@ def _level_gap(
     )
     tested = [level.test for level in levels if level.test is not None]
     return LevelGap(levels=levels, gap=max(tested) - min(tested) if len(tested) > 1 else None)
-
-
-def _labels(level: LocalModel) -> NDArray[np.int64]:
-    """Class numbers of a whole level; a labeller has to look at the images for them."""
-    if isinstance(level.labels, nn.Module):
-        return level.replay()[1]
-    return np.asarray(level.about.classes, dtype=np.int64)[level.labels]

@@ -1,33 +1,91 @@
-"""The fits of one task as jobs for an engine: which may run side by side, and what each is given."""
+"""The fits of one task as jobs for an engine: which may run side by side, and what each one starts from.
+
+A `Fit` is bytes all the way: an engine returns it, it is staged as it is, and committed as it is.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logcl.allocation import Plan, Slot
-from logcl.core.progress import Progress
+from logcl.codecs import registry
+from logcl.core.progress import CountedProgress, Progress
 from logcl.memory.local_model import LocalModel, fit_steps
 from logcl.memory.samples import Samples
 from logcl.memory.settings import Settings
 from logcl.memory.snapshot import Snapshot
-from logcl.memory.staging import Staged
-from logcl.nn.engines import Job
+from logcl.nn.engines import Engine, Job
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What a job that fits a level gives back, from any process."""
+    """A fitted level, as the file stores it."""
 
-    blob: bytes
-    """The local model."""
+    slot: Slot
+    level: bytes
+    """The blob of the level."""
+    codec: bytes
+    """The blob of its codec."""
+    has_weights: bool
+    """Whether the codec has weights, and so has a part of its own."""
     order: NDArray[np.intp]
     """See `LocalModel.fit`."""
-    seconds: float
+    seconds: float = 0.0
+
+    @staticmethod
+    def of(model: LocalModel, order: NDArray[np.intp], seconds: float = 0.0) -> Fit:
+        """The fit that made this model."""
+        codec = model.codec.to_bytes()
+        return Fit(model.slot, model.to_bytes(), codec, model.about.weights is not None, order, seconds)
+
+    @property
+    def parts(self) -> dict[str, bytes]:
+        """The parts of the memory file that it takes."""
+        weights = {weights_part(hashlib.sha256(self.codec).hexdigest()): self.codec}
+        return {level_part(self.slot): self.level, **(weights if self.has_weights else {})}
+
+    def model(self, name: str) -> LocalModel:
+        """The local model; raises `Damaged`, calling it `name`, if the bytes do not fit together."""
+        codec = registry.from_bytes(self.codec, name)
+        return LocalModel.from_bytes(self.level, {hashlib.sha256(self.codec).hexdigest(): codec}, name)
+
+
+def level_part(slot: Slot) -> str:
+    """The part of the file that holds a level."""
+    return f"level-{slot.level}"
+
+
+def weights_part(digest: str) -> str:
+    """The part of the file that holds the codec weights with this SHA-256."""
+    return f"weights-{digest[:16]}"
+
+
+def fit_all(
+    parts: Mapping[Slot, Samples],
+    plan: Plan,
+    now: Snapshot,
+    engine: Engine,
+    progress: Progress,
+    done: Sequence[Fit] = (),
+    keep: Callable[[Fit], None] | None = None,
+) -> dict[Slot, Fit]:
+    """Fit every slot to its samples. `done` are fits made before; `keep` is called with each new one."""
+    fits = {fit.slot: fit for fit in done}
+    steps = _expected_steps(parts, now)
+    with progress.track("absorbing", max(sum(steps.values()), 1)) as count:
+        count(sum(steps[slot] for slot in fits))
+        for jobs in _waves(parts, plan, now, fits):
+            for _, fit in engine.run(jobs, CountedProgress(progress, count)):
+                fits[fit.slot] = fit
+                if keep and len(fits) < len(parts):  # the last is committed in a moment
+                    keep(fit)
+    return {slot: fits[slot] for slot in parts}
 
 
 def _fit(
@@ -35,49 +93,59 @@ def _fit(
     part: Samples,
     settings: Settings,
     top_level: int,
-    start: bytes | None,
+    starts: tuple[bytes, ...],
     progress: Progress,
 ) -> Fit:
-    """`LocalModel.fit` as a job, from bytes to bytes: where it runs makes no difference."""
+    """`LocalModel.fit` as a job, from bytes to bytes: the result does not depend on where it runs."""
     began = time.monotonic()
-    begin = None if start is None else LocalModel.from_bytes(start, "the largest level")
-    model, order = LocalModel.fit(slot, part, settings, top_level, progress, begin)
-    return Fit(model.to_bytes(), order, time.monotonic() - began)
+    codecs = [registry.from_bytes(start, "the codec of another level") for start in starts]
+    model, order = LocalModel.fit(slot, part, settings, top_level, progress, codecs)
+    return Fit.of(model, order, time.monotonic() - began)
 
 
-def waves(
-    parts: Mapping[Slot, Samples],
-    plan: Plan,
-    now: Snapshot,
-    fitted: Mapping[Slot, Staged],
+def _waves(
+    parts: Mapping[Slot, Samples], plan: Plan, now: Snapshot, fits: Mapping[Slot, Fit]
 ) -> Iterator[list[Job[Fit]]]:
-    """The fits that are still to be made, in lists whose fits may run side by side.
+    """The fits still to be made, in lists whose fits may run side by side.
 
-    Every fit may begin where the largest model is; if that is among them, it comes before the others.
+    If fits can start from another level and the largest level is among them, it comes first.
     """
-    slots = [slot for slot in parts if slot not in fitted]
+    slots = [slot for slot in parts if slot not in fits]
     if not slots:
         return
     top = (plan.keep + plan.train)[0]
     waves = [slots]
-    if top in slots and now.settings.generator.codes == "quantised":
+    if top in slots and registry.find(now.settings.codec.name).warm_starts:
         waves = [[top], [slot for slot in slots if slot != top]]
     for wave in waves:
-        largest = fitted[top].model if top in fitted else next(iter(now.levels), None)
-        start = None if largest is None else largest.to_bytes()
+        first = (fits[top].codec,) if top in fits else ()
         yield [
-            Job(f"level {slot.level}", _fit, (slot, parts[slot], now.settings, top.level, start))
+            Job(
+                f"level {slot.level}", _fit,
+                (slot, parts[slot], now.settings, top.level, first or _starts(parts[slot], plan, now)),
+            )
             for slot in wave
-        ]
+        ]  # fmt: skip
 
 
-def expected_steps(parts: Mapping[Slot, Samples], now: Snapshot) -> dict[Slot, int]:
-    """How many steps each fit takes, to estimate the time left."""
+def _starts(part: Samples, plan: Plan, now: Snapshot) -> tuple[bytes, ...]:
+    """Codecs that a fit may start from, the most similar level first; of equally similar ones the larger.
+
+    A level resembles the part as far as it holds the same classes. Levels that stay are offered or, when all
+    of them are merged, the largest.
+    """
+    kept = [level for level in now.levels if level.slot in plan.keep] or list(now.levels[:1])
+    counts = np.bincount(part.y, minlength=len(now.classes))
+    kept.sort(key=lambda level: -int(counts[list(level.about.classes)].sum()))
+    return tuple(level.codec.to_bytes() for level in kept)
+
+
+def _expected_steps(parts: Mapping[Slot, Samples], now: Snapshot) -> dict[Slot, int]:
+    """Steps that each fit takes, for the estimate of the time left."""
     first = next(iter(parts), None)
     return {
         slot: fit_steps(
-            len(part), len(np.unique(part.y)), now.settings.generator,
-            warm=bool(now.levels) or slot != first,
+            len(part), len(np.unique(part.y)), now.settings, warm=bool(now.levels) or slot != first
         )
         for slot, part in parts.items()
-    }  # fmt: skip
+    }

@@ -1,15 +1,15 @@
-"""What the header of a memory file says of the memory: its size, classes, settings and notes."""
+"""What the header of a memory file says about the memory: its size, classes, settings and notes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from logcl.core.errors import Damaged
 from logcl.core.inputs import Labels
-from logcl.core.settings import Frozen
+from logcl.core.settings import MOST_SAMPLES, Frozen
 from logcl.core.text import printable
 from logcl.memory.file.header import Header
 from logcl.memory.settings import Settings
@@ -17,27 +17,39 @@ from logcl.memory.settings import Settings
 Note = Annotated[str, Field(max_length=2**22)]
 
 
-class Fields(Frozen):
-    """What the header of the file says of the memory, beside its parts."""
+class Manifest(Frozen):
+    """The header of a memory, beside the digests of its parts."""
 
-    n: int = Field(ge=0, lt=2**62)
+    n: int = Field(ge=0, lt=MOST_SAMPLES)
+    """Samples held."""
+    last: int = Field(ge=0, lt=MOST_SAMPLES)
+    """Index of the newest sample that ever arrived; levels are those of this many samples."""
     classes: Labels
     settings: Settings
     notes: Annotated[dict[Annotated[str, Field(max_length=100)], Note], Field(max_length=100)] = Field(
         default_factory=dict
     )
-    """Texts that whoever made the memory keeps in it; the memory itself reads none of them."""
+    """Texts that the creator of the memory keeps in it; the memory itself reads none of them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_forgotten(cls, data: Any) -> Any:
+        # Up to format 3 no sample could be missing.
+        return {**data, "last": data.get("n")} if isinstance(data, dict) and "last" not in data else data
 
     def as_data(self) -> dict[str, Any]:
-        """For the header: without notes if there are none, as headers were before there could be any."""
+        """Plain data for the header; without notes if there are none."""
         return self.model_dump(mode="json", exclude=None if self.notes else {"notes"})
 
     @staticmethod
-    def of(header: Header, path: Path) -> Fields:
-        """Read them off a header; `path` is for the message if that fails."""
+    def of(header: Header, path: Path) -> Manifest:
+        """Read it from a header; `path` is for the error message."""
         try:
-            return Fields.model_validate(header.fields)
+            return Manifest.model_validate(header.fields)
         except ValidationError as error:
             problem = error.errors()[0]
             where = printable(".".join(map(str, problem["loc"])))
-            raise Damaged(f"{path}: the header cannot be used ({where}: {problem['msg']})") from error
+            raise Damaged(
+                f"{path}: the header cannot be used ({where}: {printable(problem['msg'])}); `logcl verify` "
+                f"says what is intact"
+            ) from error

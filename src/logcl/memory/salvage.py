@@ -1,23 +1,29 @@
 """A new memory from what is intact of a damaged one.
 
-Levels are those of the 1-bits of the number of units. Take one away, and the others are still those of the
-units that are left: what remains is a memory as it is, under new sample indices, and nothing is trained.
+Levels are those of the 1-bits of the number of units. Without one of them, the others are still the levels of
+the units that are left: what remains is a memory under new sample indices, and nothing has to be fitted. The
+ledger, whose entries refer to the old indices, is not copied.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from logcl import allocation
+import numpy as np
+
+from logcl.allocation import layout
 from logcl.core.errors import CannotWrite, Damaged, NotAMemory
-from logcl.memory import buffer, samples
+from logcl.memory import buffer
 from logcl.memory.file.intact import Remains, find_remains
 from logcl.memory.file.sqlite import PAGE
+from logcl.memory.fitting import Fit
+from logcl.memory.loading import Part, chunks_of, in_order, levels_of, parse
 from logcl.memory.local_model import LocalModel
-from logcl.memory.manifest import Fields
+from logcl.memory.manifest import Manifest
 from logcl.memory.memory import Memory
+from logcl.memory.samples import concatenate
 
 
 @dataclass(frozen=True)
@@ -50,49 +56,46 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Sal
     remains = find_remains(path, PAGE)
     if remains is None:
         raise Damaged(f"{path}: neither the header of a memory nor its copy is intact; restore a backup")
-    fields = Fields.of(remains.header, path)
-    levels, chunks = _loaded(remains, fields, path)
+    manifest = Manifest.of(remains.header, path)
+    parts = _loaded(remains, manifest, path)
+    levels, chunks = levels_of(parts), chunks_of(parts)
 
-    parts: dict[str, bytes] = {}
-    held = 0
+    written: dict[str, bytes] = {}
+    last, n = 0, 0
     for level in levels:
-        parts[f"level-{level.slot.level}"] = level.moved(held + 1).to_bytes()
-        held += level.slot.samples
+        moved = level.moved(last + 1)
+        written |= Fit.of(moved, np.arange(len(moved))).parts
+        last, n = moved.slot.stop, n + len(moved)
     if chunks:
-        waiting = samples.concatenate([chunk for _, chunk in chunks])
-        parts[f"buffer-{held + 1}"] = buffer.to_bytes(held + 1, waiting)
-        held += len(waiting)
-    new.file.create(fields.model_copy(update={"n": held}).as_data(), parts)
+        # Salvaged chunks may have a gap between them: they become one, without it.
+        waiting = concatenate([chunk.samples for chunk in chunks])
+        waiting = replace(waiting, indices=np.arange(last + 1, last + 1 + len(waiting)))
+        last, n = last + len(waiting), n + len(waiting)
+        chunk = buffer.Chunk(int(waiting.indices[0]), last, waiting)
+        written[f"buffer-{chunk.start}"] = buffer.to_bytes(chunk)
+    new.file.create(manifest.model_copy(update={"n": n, "last": last}).as_data(), written)
     if remains.classifier is not None:
         new.file.write_classifier(remains.classifier)
     if problems := new.verify():
         new.path.unlink()
         raise Damaged(f"{path}: what is intact does not belong together ({problems[0]}); restore a backup")
     kept = [range(level.slot.start, level.slot.stop + 1) for level in levels]
-    kept += [range(start, start + len(chunk)) for start, chunk in chunks]
-    return Salvaged(new, _between(kept, fields.n))
+    kept += [range(chunk.start, chunk.stop + 1) for chunk in chunks]
+    return Salvaged(new, _between(kept, manifest.last))
 
 
-def _loaded(
-    remains: Remains, fields: Fields, path: Path
-) -> tuple[list[LocalModel], list[tuple[int, samples.Samples]]]:
-    """Levels and chunks that can be used, oldest first."""
-    slots = allocation.layout(fields.n, fields.settings.unit)
-    levels, chunks = [], []
-    for name, blob in remains.parts.items():
-        where = f"{path}: part {name}"
+def _loaded(remains: Remains, manifest: Manifest, path: Path) -> dict[str, Part]:
+    """The parts that can be used, by digest."""
+    slots = layout(manifest.last, manifest.settings.unit)
+    found: dict[str, Part] = {}
+    for name in in_order(remains.parts):
         try:
-            if name.startswith("level-"):
-                level = LocalModel.from_bytes(blob, where)
-                if level.slot in slots:
-                    levels.append(level)
-            else:
-                chunks.append(buffer.from_bytes(blob, fields.settings.image_shape, where))
+            part, _ = parse(name, remains.parts[name], manifest, found, f"{path}: part {name}")
         except Damaged:
-            continue  # written so, not damaged later: lost all the same
-    levels.sort(key=lambda level: level.slot.start)
-    chunks.sort(key=lambda chunk: chunk[0])
-    return levels, chunks
+            continue  # intact but unusable, for instance because the weights it needs are lost
+        if not isinstance(part, LocalModel) or part.slot in slots:
+            found[remains.header.parts[name]] = part
+    return found
 
 
 def _between(kept: list[range], n: int) -> tuple[range, ...]:

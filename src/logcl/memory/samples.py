@@ -5,56 +5,66 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import FailFast
+from pydantic import FailFast, Field
+
+RAW = -1
+"""Generation of samples that have not been encoded yet."""
 
 
 @dataclass(frozen=True)
 class Run:
     """Consecutive samples with one history.
 
-    `errors[g]` is the mean squared error (pixels in [0, 1]) that their encoding number g added, measured
-    against what that fit was given: the raw images for g = 0, replayed ones after that.
+    `errors[k]` is the mean squared error (pixels in [0, 1]) that encoding number k added, measured against
+    what that encoding was given: raw images for k = 0, later what was stored before. Replaying and fitting
+    again is a new generation; coarsening adds an error without one.
     """
 
     count: int
     errors: Annotated[tuple[float, ...], FailFast()] = ()
+    generation: Annotated[int, Field(ge=RAW, lt=64)] | None = None
+    """How often these samples have been re-encoded from their own replay; -1 while they are raw."""
+
+    def __post_init__(self) -> None:
+        if self.generation is None:  # up to format 3 every error was a generation
+            object.__setattr__(self, "generation", len(self.errors) - 1)
 
     @property
-    def generation(self) -> int:
-        """How often these samples have been re-encoded; -1 while they are raw."""
-        return len(self.errors) - 1
+    def age(self) -> int:
+        """The generation, as a number."""
+        assert self.generation is not None
+        return self.generation
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Images (n, C, H, W) as uint8, class numbers (n,) as int64, and runs whose counts add up to n."""
+    """Images (n, C, H, W) as uint8, class numbers (n,), sample indices (n,), and runs that add up to n."""
 
     x: NDArray[np.uint8]
     y: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    """Ascending; there may be gaps where samples are no longer held."""
     runs: tuple[Run, ...]
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def part(self, start: int, stop: int) -> Samples:
-        """Samples `start` (0-based) up to but not including `stop`."""
-        runs = []
-        first = 0
-        for run in self.runs:
-            overlap = min(stop, first + run.count) - max(start, first)
-            if overlap > 0:
-                runs.append(Run(overlap, run.errors))
-            first += run.count
-        return Samples(self.x[start:stop], self.y[start:stop], tuple(runs))
+    def between(self, first: int, last: int) -> Samples:
+        """Those with sample indices from `first` to `last`."""
+        start, stop = np.searchsorted(self.indices, [first, last + 1]).tolist()
+        rows = slice(start, stop)
+        return Samples(
+            self.x[rows], self.y[rows], self.indices[rows], selected(self.runs, np.arange(start, stop))
+        )
 
 
-def raw(x: NDArray[np.uint8], y: NDArray[np.int64]) -> Samples:
-    """Samples that have never been encoded."""
-    return Samples(x, y, (Run(len(y)),) if len(y) else ())
+def raw(x: NDArray[np.uint8], y: NDArray[np.int64], first: int = 1) -> Samples:
+    """Samples that have never been encoded, with consecutive indices from `first` on."""
+    return Samples(x, y, np.arange(first, first + len(y)), (Run(len(y)),) if len(y) else ())
 
 
 def concatenate(parts: Sequence[Samples]) -> Samples:
@@ -64,37 +74,50 @@ def concatenate(parts: Sequence[Samples]) -> Samples:
     return Samples(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.y for part in parts]),
+        np.concatenate([part.indices for part in parts]),
         tuple(run for part in parts for run in part.runs),
     )
 
 
-def encoded(runs: Sequence[Run], errors: NDArray[np.floating]) -> tuple[Run, ...]:
+def selected(runs: Sequence[Run], rows: NDArray[np.integer[Any]]) -> tuple[Run, ...]:
+    """The runs of some samples only; `rows` ascending."""
+    ends = np.cumsum([run.count for run in runs])
+    counts = np.bincount(np.searchsorted(ends, rows, side="right"), minlength=len(runs))
+    return tuple(
+        Run(int(count), run.errors, run.generation) for run, count in zip(runs, counts, strict=True) if count
+    )
+
+
+def encoded(runs: Sequence[Run], errors: NDArray[np.floating], *, coarsened: bool = False) -> tuple[Run, ...]:
     """The runs after one more encoding; `errors` (n,) is what it added to each sample.
 
-    Neighbours of equal generation become one run with their mean history, so that a level holds about as
-    many runs as it has distinct sources.
+    Neighbours of equal history length become one run with their mean history, so that a level has about as
+    many runs as it has distinct sources. `coarsened`: not a new generation.
     """
     ends = np.cumsum([run.count for run in runs])
     longer = [
-        Run(run.count, (*run.errors, float(errors[end - run.count : end].mean())))
+        Run(
+            run.count,
+            (*run.errors, float(errors[end - run.count : end].mean())),
+            run.age + (0 if coarsened else 1),
+        )
         for run, end in zip(runs, ends, strict=True)
     ]
-    return tuple(_mean_run(list(group)) for _, group in groupby(longer, key=lambda run: run.generation))
+    return tuple(_mean_run(list(group)) for _, group in groupby(longer, key=_history))
 
 
 def generations(runs: Sequence[Run]) -> NDArray[np.int64]:
     """How often each sample has been re-encoded, oldest sample first; -1 if it is raw."""
-    return np.repeat([run.generation for run in runs], [run.count for run in runs])
+    return np.repeat([run.age for run in runs], [run.count for run in runs])
 
 
 def by_generation(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """One run for each generation, youngest first, with the mean history of its samples."""
-    aged = sorted(runs, key=lambda run: run.generation)
-    return tuple(_mean_run(list(group)) for _, group in groupby(aged, key=lambda run: run.generation))
+    """One run per generation (and number of encodings), youngest first, with its samples' mean history."""
+    return tuple(_mean_run(list(group)) for _, group in groupby(sorted(runs, key=_history), key=_history))
 
 
 def added_errors(runs: Sequence[Run]) -> tuple[float, ...]:
-    """What encoding number 0, 1, ... added, each a mean over the samples that went through it."""
+    """What encoding number 0, 1, ... added: means over the samples that went through it."""
     most = max((len(run.errors) for run in runs), default=0)
     through = [[run for run in runs if len(run.errors) > number] for number in range(most)]
     return tuple(
@@ -103,7 +126,11 @@ def added_errors(runs: Sequence[Run]) -> tuple[float, ...]:
     )
 
 
+def _history(run: Run) -> tuple[int, int]:
+    return run.age, len(run.errors)
+
+
 def _mean_run(runs: list[Run]) -> Run:
     counts = [run.count for run in runs]
     history = np.average([run.errors for run in runs], axis=0, weights=counts)
-    return Run(sum(counts), tuple(float(error) for error in history))
+    return Run(sum(counts), tuple(float(error) for error in history), runs[0].generation)

@@ -1,4 +1,8 @@
-"""Everything that decides what a memory does with its samples."""
+"""Everything that decides what a memory does with its samples.
+
+`Settings` is complete: `presets.preset` resolves it for an image shape when a memory is created, and the
+resolved values are stored in the memory file.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from logcl.codecs.settings import GeneratorSettings, check_codes
+from logcl.codecs import registry
+from logcl.codecs.labeller import LabelSettings
+from logcl.codecs.registry import AnySettings
 from logcl.core.errors import BadSettings
 from logcl.core.settings import (
     ClassifierSettings,
@@ -18,6 +24,7 @@ from logcl.core.settings import (
     described,
     parse_as,
 )
+from logcl.memory import upgrade
 
 PresetName = Literal["fast", "paper-cpu", "paper", "online", "offline"]
 
@@ -30,62 +37,53 @@ class Settings(Frozen):
     image_shape: ImageShape
     """Channels, height, width."""
     unit: int = Field(512, ge=1, le=2**40)
-    """L: samples in a level-0 model; up to L - 1 of the newest samples wait in the buffer."""
+    """L: samples of a level-0 model; up to L - 1 of the newest samples wait in the buffer."""
     seed: int = Field(0, ge=0, lt=2**63)
-    """Decides initial weights, order and noise: the same seed, the same bytes."""
-    generator: GeneratorSettings = GeneratorSettings()
+    """Decides initial weights, order and noise: the same seed gives the same bytes."""
+    codec: AnySettings
+    """How images become codes; each codec has settings of its own."""
+    labels: LabelSettings = LabelSettings()
+    """How levels know the labels of their samples."""
     classifier: ClassifierSettings = ClassifierSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _upgraded(cls, data: Any) -> Any:
+        return upgrade.settings(data) if isinstance(data, Mapping) and "generator" in data else data
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
-        check_codes(self.generator)
-        used = {self.classifier.network}
-        if self.generator.labels == "labeller":
-            used.add(self.generator.labeller)
-        for network in used:
-            check_size(network, self.image_shape)
+        check_size(self.classifier.network, self.image_shape)
+        if self.labels.kind == "labeller":
+            check_size(self.labels.network, self.image_shape)
         return self
 
 
 def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
-    """`settings` with dotted names changed, e.g. {"generator.epochs": 50, "unit": 1000}.
+    """`settings` with dotted names changed, e.g. {"codec.psnr": 28, "unit": 1000}.
 
     Values may be strings, as they come from a command line. Of two settings that say the same thing in two
-    ways (the quality of a code, or its bytes), the one given replaces the other. `bits` is the size of a
-    code whatever its kind: an eighth of a quantised code's bytes, or the length of the others.
+    ways (the quality of a code, or its bytes), the one given replaces the other. "codec.name" chooses a
+    codec, with its own settings for these images.
     """
     data = settings.model_dump()
-    if "bits" in changes:
-        changes = dict(changes)
-        kind = changes.get("generator.codes", settings.generator.codes)
-        value = changes.pop("bits")
-        same = "generator.bits" if kind != "quantised" else "generator.bytes_per_sample"
-        if same in changes:
-            raise BadSettings(f"bits and {same} say the same thing; give only one of them")
-        if kind != "quantised":
-            changes[same] = value
-        else:
-            try:
-                changes[same] = float(value) / 8
-            except (TypeError, ValueError) as error:
-                raise BadSettings(f"bits is {value!r}; give a number") from error
-    kind = changes.get("generator.codes", "quantised")
+    changes = dict(changes)
+    name = changes.pop("codec.name", settings.codec.name)
+    if name != settings.codec.name:
+        data["codec"] = registry.find(name).Settings.for_images(settings.image_shape).model_dump()
     for one, other in (("psnr", "bytes_per_sample"), ("bytes_per_sample", "psnr")):
-        if f"generator.{one}" in changes or kind != "quantised":
-            data["generator"][other] = None
-    for name in ("preset", "image_shape"):
-        if name in changes:
-            raise BadSettings(f"{name} cannot be changed like a setting; it has an argument of its own")
+        if f"codec.{one}" in changes and other in data["codec"]:
+            data["codec"][other] = None
+    for fixed in ("preset", "image_shape"):
+        if fixed in changes:
+            raise BadSettings(f"{fixed} cannot be changed like a setting; it has an argument of its own")
     data, wrong = changed(data, changes)
     if wrong is not None:
-        raise BadSettings(f"there is no setting {wrong!r}; the settings are: {', '.join(_names(settings))}")
+        known = ", ".join(name for name, _, _ in described(settings))
+        raise BadSettings(f"there is no setting {wrong!r}; the settings are: {known}")
     return parse(data)
 
 
 def parse(data: Mapping[str, Any]) -> Settings:
     """Settings from plain data; contradictions and unknown names become one sentence."""
     return parse_as(Settings, data)
-
-
-def _names(settings: Settings) -> list[str]:
-    return [name for name, _, _ in described(settings)]

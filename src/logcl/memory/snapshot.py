@@ -2,44 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from logcl.allocation import layout
 from logcl.core.images import rows_at_once
 from logcl.core.inputs import Label, distinct
 from logcl.core.progress import Progress, Silent
 from logcl.core.sharding import ALL, Shard
+from logcl.memory.buffer import Chunk
+from logcl.memory.ledger import Entry
 from logcl.memory.local_model import LocalModel
-from logcl.memory.samples import Run, Samples
+from logcl.memory.manifest import Manifest
+from logcl.memory.samples import Run, Samples, concatenate
 from logcl.memory.settings import Settings
 from logcl.nn.images import to_unit
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Settings, classes, local models (oldest first) and buffer that belong together."""
+    """Manifest, local models (oldest first), buffer and ledger that belong together."""
 
-    settings: Settings
-    classes: tuple[Label, ...]
+    manifest: Manifest
     levels: tuple[LocalModel, ...]
-    buffer: Samples
-    chunks: tuple[int, ...]
-    """Index of the first sample of each chunk of the buffer, ascending."""
+    chunks: tuple[Chunk, ...]
+    """The buffer, oldest first."""
+    ledger: tuple[Entry, ...]
     digest: str
     """Of the memory's whole content."""
 
     @property
+    def settings(self) -> Settings:
+        """The memory's settings."""
+        return self.manifest.settings
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """Labels by class number."""
+        return self.manifest.classes
+
+    @cached_property
+    def buffer(self) -> Samples:
+        """The newest samples, raw."""
+        nothing = Samples(
+            np.empty((0, *self.settings.image_shape), np.uint8),
+            np.empty(0, np.int64),
+            np.empty(0, np.int64),
+            (),
+        )
+        return concatenate([nothing, *(chunk.samples for chunk in self.chunks)])
+
+    @cached_property
+    def live(self) -> NDArray[np.int64]:
+        """The indices of all samples held, ascending (n,): everything that replays draws from these."""
+        return np.concatenate([*(level.indices for level in self.levels), self.buffer.indices])
+
+    @property
     def n(self) -> int:
         """Samples held, in levels and buffer."""
-        return sum(level.slot.samples for level in self.levels) + len(self.buffer)
+        return len(self.live)
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -54,14 +83,16 @@ class Snapshot:
         return np.arange(len(self.classes), dtype=np.int64)
 
     def fetch(self, indices: NDArray[np.integer[Any]]) -> tuple[Tensor, NDArray[np.int64]]:
-        """Samples by index 1..n, in the order asked for: uint8 images (m, C, H, W) and class numbers (m,).
+        """Samples by index, in the order given: uint8 images (m, C, H, W) and class numbers (m,).
 
-        Each level decodes its share in one go (the paper's steps 2 to 4).
+        Each level decodes its samples in one go (the paper's steps 2 to 4).
         """
         indices = np.asarray(indices)
-        if len(indices) and not (indices.min() >= 1 and indices.max() <= self.n):
+        places = np.searchsorted(self.live, indices).clip(max=self.n - 1)
+        if (missing := indices[self.live[places] != indices]).size:
             raise IndexError(
-                f"sample indices reach from 1 to {self.n}; asked for {indices.min()}..{indices.max()}"
+                f"the memory holds no sample {missing[0]}; it holds {self.n}, with indices up to "
+                f"{self.manifest.last}"
             )
         x = torch.empty((len(indices), *self.settings.image_shape), dtype=torch.uint8)
         y = np.empty(len(indices), dtype=np.int64)
@@ -72,28 +103,26 @@ class Snapshot:
             if len(mine):
                 x[mine], y[mine] = level.replay(indices[mine])
         mine = np.flatnonzero(indices > held)
-        rows = indices[mine] - held - 1
+        rows = np.searchsorted(self.buffer.indices, indices[mine])
         x[mine], y[mine] = torch.from_numpy(self.buffer.x[rows]), self.buffer.y[rows]
         return x, y
 
     def pieces(
         self, progress: Progress | None = None, shard: Shard = ALL
     ) -> Iterator[tuple[int, Tensor, NDArray[np.int64]]]:
-        """All samples of a share in sample order, a few thousand at a time: 0-based start, images, class
-        numbers.
-        """
-        mine = shard.positions(self.n)
+        """All samples of a shard in order, a few thousand at a time: 0-based start, images, class numbers."""
+        mine = self.live[shard.positions(self.n)]
         with (progress or Silent()).track("replaying", max(len(mine), 1)) as advance:
             piece = 4 * rows_at_once(self.settings.image_shape)
             for start in range(0, len(mine), piece):
                 indices = mine[start : start + piece]
-                yield start, *self.fetch(np.array(indices) + 1)
+                yield start, *self.fetch(indices)
                 advance(len(indices))
 
     def everything(
         self, progress: Progress | None = None, shard: Shard = ALL
     ) -> tuple[Tensor, NDArray[np.int64]]:
-        """All samples of a share in sample order, decoded once: as many times C · H · W bytes."""
+        """All samples of a shard in order, decoded once: C · H · W bytes per sample."""
         count = len(shard.positions(self.n))
         x = torch.empty((count, *self.settings.image_shape), dtype=torch.uint8)
         y = np.empty(count, dtype=np.int64)
@@ -102,95 +131,45 @@ class Snapshot:
         return x, y
 
     def batches(self, batch_size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Endless batches of samples drawn with i ~ U{1..n}: float images in [0, 1] and labels."""
+        """Endless batches of samples drawn uniformly: float images in [0, 1] and labels."""
         values = self.label_values
         while True:
-            drawn = torch.randint(1, self.n + 1, (batch_size,), generator=generator).numpy()
-            x, y = self.fetch(drawn)
+            drawn = torch.randint(1, self.n + 1, (batch_size,), generator=generator).numpy() - 1
+            x, y = self.fetch(self.live[drawn])
             yield to_unit(x), torch.from_numpy(values[y])
 
 
-def inconsistency(now: Snapshot, n: int) -> str | None:
-    """What contradicts R1 to R3 or the settings in a memory that claims n samples; None if nothing does."""
-    settings = now.settings
-    if now.n != n or tuple(level.slot for level in now.levels) != layout(n, settings.unit):
-        return f"its levels and buffer are not those of {n} samples"
-    if any(level.about.decoder.image_shape != settings.image_shape for level in now.levels):
+def inconsistency(now: Snapshot) -> str | None:
+    """What contradicts R1 to R3, the manifest or the settings; None if nothing does."""
+    manifest, shape = now.manifest, now.settings.image_shape
+    slots = layout(manifest.last, now.settings.unit)
+    found = [level.slot for level in now.levels]
+    held = slots[-1].stop if slots else 0
+    # A level or chunk of which every sample was forgotten is not there.
+    if not set(found) <= set(slots) or len(set(found)) < len(found) or now.n != manifest.n:
+        return f"its levels and buffer are not those of {manifest.n} samples"
+    if any(level.about.codec.shape != shape for level in now.levels):
         return "a level holds images of another shape"
     try:
         distinct(now.classes)
     except ValueError as error:
         return f"its classes cannot be told apart ({error})"
-    held = now.levels[-1].slot.stop if now.levels else 0
-    # Ascending from the first sample behind the levels: the next task trusts them.
-    if now.chunks and not held + 1 == now.chunks[0] <= now.chunks[-1] <= n:
-        return "its buffer begins or ends elsewhere"
-    if len(set(now.chunks)) < len(now.chunks):
-        return "its buffer has two chunks in one place"
+    edges = [(held + 1, held), *((chunk.start, chunk.stop) for chunk in now.chunks)]
+    if any(after[0] <= before[1] for before, after in pairwise(edges)) or edges[-1][1] > manifest.last:
+        return "its buffer begins or ends elsewhere, or has two chunks in one place"
     used = [number for level in now.levels for number in level.about.classes] + now.buffer.y.tolist()
     if used and not 0 <= min(used) <= max(used) < len(now.classes):
         return "it has labels of classes that do not exist"
+    return ledger_inconsistency(now)
+
+
+def ledger_inconsistency(now: Snapshot) -> str | None:
+    """What contradicts the ledger; tasks before format 4 have no entries."""
+    entries = now.ledger
+    if not entries:
+        return None
+    if any(after.start != before.stop + 1 for before, after in pairwise(entries)):
+        return "its ledger has gaps"
+    if any(entry.stop < entry.start for entry in entries) or entries[-1].stop != now.manifest.last:
+        return f"its ledger does not end with sample {now.manifest.last}"
     return None
-
-
-class ReplayDataset(Dataset[tuple[Tensor, int]]):
-    """A memory as a map-style data set of n samples, for any `DataLoader`.
-
-    Position p is sample index p + 1. `DataLoader` fetches whole batches through `__getitems__`, so that
-    each level decodes once a batch; the data set may be sent to workers, forked or spawned.
-    """
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-
-    def __len__(self) -> int:
-        return self.snapshot.n
-
-    def __getitem__(self, position: int) -> tuple[Tensor, int]:
-        if not -len(self) <= position < len(self):
-            raise IndexError(f"position {position} is outside a memory of {len(self)} samples")
-        return self.__getitems__([position % len(self)])[0]
-
-    def __getitems__(self, positions: Sequence[int]) -> list[tuple[Tensor, int]]:
-        """Several samples at once; `DataLoader` calls this by itself."""
-        x, y = self.snapshot.fetch(np.asarray(positions) + 1)
-        return list(zip(to_unit(x), self.snapshot.label_values[y].tolist(), strict=True))
-
-
-class ReplayStream(IterableDataset[tuple[Tensor, Any]]):
-    """A memory as an iterable data set: each pass gives every sample once, in another order.
-
-    Workers of a `DataLoader` have a share of the samples each, and none is decoded twice in a pass. With a
-    `batch_size` it yields whole batches, for `DataLoader(stream, batch_size=None)`: the fastest way, because
-    nothing is put together sample by sample. The order comes from torch's random state, as that of every
-    shuffling loader.
-    """
-
-    def __init__(self, snapshot: Snapshot, batch_size: int | None, shard: Shard) -> None:
-        self.snapshot, self.batch_size, self.shard = snapshot, batch_size, shard
-        self._passes = 0
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
-        worker = get_worker_info()
-        shard = self.shard
-        if worker is None:
-            seed = int(torch.empty((), dtype=torch.int64).random_())
-        else:
-            shard = shard.split(worker.id, worker.num_workers)
-            seed = worker.seed
-        self._passes += 1  # a worker that stays for several passes keeps its seed
-        order = (
-            np.random.default_rng([seed % 2**64, self._passes]).permutation(shard.positions(self.snapshot.n))
-            + 1
-        )
-        values = self.snapshot.label_values
-        rows = self.batch_size or 1
-        block = max(rows_at_once(self.snapshot.settings.image_shape) // rows, 1) * rows
-        for start in range(0, len(order), block):
-            x, classes = self.snapshot.fetch(order[start : start + block])
-            y = torch.from_numpy(values[classes])
-            if self.batch_size is None:
-                yield from zip(to_unit(x), y.tolist(), strict=True)
-                continue
-            for at in range(0, len(y), self.batch_size):
-                yield to_unit(x[at : at + self.batch_size]), y[at : at + self.batch_size]

@@ -7,7 +7,7 @@ claims absurd sizes fails against the tensors that are really there, before anyt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import safetensors.torch
 import torch
@@ -23,6 +23,7 @@ from logcl.nn.device import choose_device
 
 About = TypeVar("About", bound=Frozen)
 Spec = TypeVar("Spec")
+Network = TypeVar("Network", bound=nn.Module)
 _SCALE = ".scale"
 _LONGEST = 2**22  # bytes of a description: a hundred thousand classes with names
 _KEPT = (torch.float16, torch.float32)  # what weights are kept in, beside steps of a scale
@@ -38,27 +39,45 @@ def pack(about: Frozen, tensors: Mapping[str, Tensor]) -> bytes:
     return blob
 
 
-def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, Tensor]]:
-    """What `pack` packed, or `Damaged` with the `name` of the blob."""
+def description(blob: bytes, name: str) -> Any:
+    """The description of a blob as plain data; `Damaged` if there is none."""
+    try:
+        return from_json(_description(blob))
+    except (ValueError, LookupError, TypeError) as error:
+        raise damaged(name, error) from error
+
+
+def load(blob: bytes, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Description as plain data, and tensors; `Damaged` with the `name` of the blob if there are none."""
     try:
         tensors = safetensors.torch.load(blob)  # first: it refuses tensors that overlap or are not there
-        size = int.from_bytes(blob[:8], "little")
-        # Not Python's own parser, which nested brackets take out of its depth.
-        description = from_json(blob[8 : 8 + size])["__metadata__"]["logcl"]
-        if len(description) > _LONGEST:
-            raise ValueError(f"a description of {len(description):,} characters")
-        return kind.model_validate_json(description), tensors
+        return dict(from_json(_description(blob))), tensors
     # The last two are what types and shapes raise that safetensors knows and torch does not.
-    except (
-        ValidationError,
-        SafetensorError,
-        ValueError,
-        LookupError,
-        TypeError,
-        RuntimeError,
-        AttributeError,
-    ) as error:
-        raise _damaged(name, error) from error
+    except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, AttributeError) as error:
+        raise damaged(name, error) from error
+
+
+def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, Tensor]]:
+    """What `pack` packed, or `Damaged` with the `name` of the blob."""
+    data, tensors = load(blob, name)
+    return described(kind, data, name), tensors
+
+
+def described(kind: type[About], data: Mapping[str, Any], name: str) -> About:
+    """A description from plain data, or `Damaged`."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise damaged(name, error) from error
+
+
+def _description(blob: bytes) -> str:
+    size = int.from_bytes(blob[:8], "little")
+    # Not Python's own parser, whose recursion nested brackets exhaust.
+    found: str = from_json(blob[8 : 8 + size])["__metadata__"]["logcl"]
+    if len(found) > _LONGEST:
+        raise ValueError(f"a description of {len(found):,} characters")
+    return found
 
 
 def weights(network: nn.Module, prefix: str, precision: Precision | None = None) -> dict[str, Tensor]:
@@ -97,8 +116,8 @@ def _scale(weight: Tensor) -> Tensor:
 
 
 def restore(
-    build: Callable[[Spec], nn.Module], spec: Spec, tensors: Mapping[str, Tensor], prefix: str, name: str
-) -> nn.Module:
+    build: Callable[[Spec], Network], spec: Spec, tensors: Mapping[str, Tensor], prefix: str, name: str
+) -> Network:
     """The network that `build(spec)` describes, with the weights found behind `prefix`."""
     mine = _behind(prefix, tensors)
     try:
@@ -108,7 +127,7 @@ def restore(
         state = {key: _restored(key, mine, key in counters) for key in mine if not key.endswith(_SCALE)}
         network.load_state_dict(state, strict=True, assign=True)
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
-        raise _damaged(name, error) from error
+        raise damaged(name, error) from error
     return network.eval().requires_grad_(False).to(choose_device())
 
 
@@ -141,7 +160,8 @@ def _restored(key: str, mine: Mapping[str, Tensor], counter: bool) -> Tensor:
     return value.float() * scale.float()
 
 
-def _damaged(name: str, error: Exception) -> Damaged:
+def damaged(name: str, error: Exception) -> Damaged:
+    """An error that says what is wrong with the blob called `name`."""
     if isinstance(error, ValidationError):
         problem = error.errors(include_url=False, include_input=False)[0]
         error = ValueError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}")

@@ -35,13 +35,13 @@ from logcl.memory.snapshot import Snapshot, inconsistency
 from logcl.nn import blobs, networks
 
 SHAPE = (1, 8, 8)
-LEVEL = {"generator.width": 8, "generator.epochs": 1, "generator.min_steps": 0, "generator.warm_up_epochs": 1}
+LEVEL = {"codec.width": 8, "codec.epochs": 1, "codec.min_steps": 0, "codec.warm_up_epochs": 1}
 INDEX = {
     **LEVEL,
-    "generator.codes": "index",
-    "generator.labels": "labeller",
-    "generator.labeller_training.epochs": 1,
-    "generator.labeller_training.min_steps": 0,
+    "codec.name": "index",
+    "labels.kind": "labeller",
+    "labels.training.epochs": 1,
+    "labels.training.min_steps": 0,
 }
 
 
@@ -176,7 +176,7 @@ def test_samples_that_cost_nothing_cannot_be_claimed(indexed, samples):
 
 
 def test_nor_written(digits):
-    table = {"generator.network": "superposed", "generator.bits": 1, "generator.width": 20}
+    table = {"codec.network": "superposed", "codec.bits": 1, "codec.width": 20}
     settings = override(preset("fast", SHAPE), {**INDEX, **table})
     few = networks.weight_count(decoder_spec(settings))
     x = np.zeros((8 * few + 1, *SHAPE), np.uint8)
@@ -228,7 +228,7 @@ def test_scales_of_other_types_and_shapes(quantised):
 
 
 def test_counters_are_counters(digits):
-    blob = level(digits, {**INDEX, "generator.network": "binplay"})
+    blob = level(digits, {**INDEX, "codec.network": "binplay"})
     _, tensors = blobs.unpack(blob, Description, "level")
     counter = next(name for name in tensors if name.endswith("num_batches_tracked"))
     refused(forged(blob, tensors={counter: torch.zeros(())}))
@@ -318,10 +318,10 @@ def test_absurd_images_are_not(shape):
 @pytest.mark.parametrize(
     "change",
     [
-        {"generator.bytes_per_sample": 1e308},
-        {"generator.warm_up_epochs": 10**9},
-        {"generator.patience": 10**30},
-        {"generator.bits": 2**30},
+        {"codec.bytes_per_sample": 1e308},
+        {"codec.warm_up_epochs": 10**9},
+        {"codec.patience": 10**30},
+        {"codec.bits": 2**30},
         {"unit": 2**60},
     ],
 )

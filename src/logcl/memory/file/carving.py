@@ -15,7 +15,7 @@ from collections.abc import Iterator
 _DIGEST = 32
 # How a record begins: size of its header; types of name (text), digest (32 bytes) and data; the name.
 _RECORD = re.compile(
-    rb"(?=[\x04-\x0c]([\x0d-\x7f])\x4c([\x80-\xff]{0,8}[\x00-\x7f])(?:header|classifier|level-|buffer-))"
+    rb"(?=[\x04-\x0c]([\x0d-\x7f])\x4c([\x80-\xff]{0,8}[\x00-\x7f])(?:header|classifier|level-|buffer-|weights-|ledger-))"
 )
 
 

@@ -13,7 +13,10 @@ from typing import Any
 HEADER, COPY = "header", "header-copy"
 """Names of the part that is the header, and of the one that is the same deflated."""
 
-_PART = re.compile(r"(level|buffer)-[0-9]{1,19}")
+LEDGER = "ledger-"
+"""How the names of parts begin that hold the ledger: when tasks came is not part of what the memory holds."""
+
+_PART = re.compile(r"(level|buffer|ledger)-[0-9]{1,19}|weights-[0-9a-f]{16}")
 _LARGEST = 2**26  # bytes that a copy is inflated to
 
 
@@ -27,6 +30,8 @@ class Header:
     """Name → digest (hexadecimal) of every part."""
     digest: str
     """Of the header itself, and through `parts` of everything."""
+    content: str
+    """The same without the ledger: memories with equal content replay equal samples."""
 
 
 def to_bytes(fields: Mapping[str, Any], parts: Mapping[str, str]) -> bytes:
@@ -44,7 +49,10 @@ def parse(data: bytes) -> Header | None:
         return None
     if not all(_PART.fullmatch(name) and isinstance(digest, str) for name, digest in parts.items()):
         return None
-    return Header(fields, parts, digest_of(data).hex())
+    digest = digest_of(data).hex()
+    held = {name: part for name, part in parts.items() if not name.startswith(LEDGER)}
+    content = digest if held == parts else digest_of(to_bytes(fields, held)).hex()
+    return Header(fields, parts, digest, content)
 
 
 def inflate(copy: bytes) -> bytes:

@@ -36,8 +36,8 @@ def find_remains(path: Path, page: int) -> Remains | None:
     records = list(carving.records(content, page))
     headers = [parse(data) for name, data in records if name == HEADER]
     headers += [parse(inflate(data)) for name, data in records if name == COPY]
-    # Headers of the past may lie about; a memory only ever grows.
-    known = sorted((header for header in headers if header is not None), key=_samples)
+    # Older headers may still be in the file; sample indices only ever grow.
+    known = sorted((header for header in headers if header is not None), key=_newest_sample)
     if not known:
         return None
     by_digest = {digest_of(data).hex(): data for _, data in records}
@@ -50,6 +50,6 @@ def find_remains(path: Path, page: int) -> Remains | None:
     )
 
 
-def _samples(header: Header) -> int:
-    n = header.fields.get("n")
-    return n if isinstance(n, int) else -1
+def _newest_sample(header: Header) -> int:
+    last = header.fields.get("last", header.fields.get("n"))
+    return last if isinstance(last, int) else -1

@@ -10,7 +10,7 @@ from pathlib import Path
 from logcl.core.errors import Busy, CannotWrite, Damaged, NewerFormat, NotAMemory
 from logcl.core.text import printable
 
-FORMAT = 3
+FORMAT = 4
 OLDEST = 2
 """The first format that is still read; a commit makes it the present one."""
 APPLICATION_ID = 0x4C6F6743  # "LogC", where `file` and SQLite expect it

@@ -7,15 +7,12 @@ Only the decoder is stored; the encoder is discarded after a fit.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.core.settings import MOST_ADDRESS_BITS, AutoencoderNetwork, Frozen, ImageShape
 from logcl.nn.networks.binplay import BinPlayDecoder, BinPlayEncoder
-from logcl.nn.networks.cosine import CosineDecoder, grid
 from logcl.nn.networks.layers import BatchNorm
 from logcl.nn.networks.superposed import SuperposedDecoder
 
@@ -52,19 +49,12 @@ class AutoencoderSpec(Frozen):
 
 
 def decoder(spec: AutoencoderSpec) -> nn.Module:
-    """Codes (n, code_length) → images (n, C, H, W) in [0, 1]; `cosine` takes one for each block."""
+    """Codes (n, code_length) → images (n, C, H, W) in [0, 1]."""
     if spec.network == "superposed":
         return SuperposedDecoder(spec.image_shape, spec.length, spec.width)
-    if spec.network == "cosine":
-        return CosineDecoder(spec.image_shape)
     if spec.network == "binplay":
         return BinPlayDecoder(spec.image_shape, spec.length, spec.width)
     return MLPDecoder(spec) if spec.network == "mlp" else ConvDecoder(spec)
-
-
-def codes_an_image(spec: AutoencoderSpec) -> int:
-    """How many codes the decoder takes for one image."""
-    return math.prod(grid(spec.image_shape)) if spec.network == "cosine" else 1
 
 
 def encoder(spec: AutoencoderSpec, *, centred: bool) -> nn.Module:

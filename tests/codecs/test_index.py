@@ -67,7 +67,7 @@ def test_any_level(shape, start, count):
     x = np.random.default_rng(0).integers(0, 256, (count, *shape), dtype=np.uint8)
     settings = override(
         preset("paper-cpu", shape),
-        {"generator.bits": 4, "generator.width": 600, "generator.min_steps": 150, "generator.epochs": 1},
+        {"codec.bits": 4, "codec.width": 600, "codec.min_steps": 150, "codec.epochs": 1},
     )
     slot = Slot(0, start, start + count - 1)
     model, order = LocalModel.fit(slot, raw(x, np.zeros(count, np.int64)), settings, 0)
@@ -80,7 +80,7 @@ def test_more_samples_than_numbers_in_a_row_still_fit(digits):
     x, y = digits
     settings = override(
         preset("paper-cpu", SHAPE),
-        {"generator.bits": 2, "generator.width": 8, "generator.min_steps": 30, "generator.epochs": 1},
+        {"codec.bits": 2, "codec.width": 8, "codec.min_steps": 30, "codec.epochs": 1},
     )
     model, _ = LocalModel.fit(Slot(0, 1, 128), raw(x[:128], y[:128]), settings, 0)
     assert model.replay()[0].shape == (128, 1, 8, 8)
@@ -89,8 +89,8 @@ def test_more_samples_than_numbers_in_a_row_still_fit(digits):
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"generator.codes": "binary"}, "not superposed"),
-        ({"generator.bits": 21}, "bits up to 20"),
+        ({"codec.codes": "binary"}, "not superposed"),
+        ({"codec.bits": 21}, "bits up to 20"),
     ],
 )
 def test_settings_that_contradict_each_other(changes, problem):

@@ -1,0 +1,287 @@
+"""An autoencoder trained on rate and distortion (Ballé et al. 2017), for small grey images.
+
+    image ── encoder ── embedding ── × gain ── position ── round ── symbol ── entropy coder
+                                                             symbol / 4 ── decoder ── image
+
+The user sets the bytes of a code or its quality; the fit finds λ, the exchange rate between the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from logcl.codecs import entropy
+from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
+from logcl.codecs.decoding import decode
+from logcl.codecs.quantised import FINENESS, QuantisedCodes
+from logcl.core.images import rows_at_once
+from logcl.core.settings import ImageShape, Precision, Recipe, parse_as
+from logcl.nn import blobs, networks
+from logcl.nn.device import choose_device
+from logcl.nn.images import to_unit
+from logcl.nn.networks import AutoencoderSpec
+from logcl.nn.training import Work, fit, seeded, shortened, total_steps
+
+_ENOUGH = 16  # images of a batch whose mean error is a good estimate
+
+
+class AutoencoderSettings(RateSettings, Recipe):
+    """How the networks are built and trained."""
+
+    name: Literal["autoencoder"] = "autoencoder"
+    network: Literal["mlp", "conv"] = "mlp"
+    """`mlp`: one hidden layer, for tiny images; `conv`: convolutions on planes of symbols."""
+    width: int = Field(256, ge=1, le=65_536)
+    """Hidden units (`mlp`) or channels (`conv`) of the largest level; smaller levels get fewer."""
+    weights: Precision = "int8"
+    """How weights are stored: one byte each and a scale per row, or in half precision."""
+    symbols: int = Field(64, ge=1, le=65_536)
+    """Integers in a code, at most three per byte asked for; those not worth their bytes stay zero."""
+    smallest: float = Field(1 / 8, gt=0, le=1)
+    """Size of the smallest levels' networks relative to the largest; 1: all levels are alike."""
+    warm_start: bool = True
+    """Whether a level starts from the networks of a similar level that has as many weights."""
+    keep_encoder: bool = False
+    """Whether the largest level stores its encoder, so that later fits can start from that too."""
+    warm_share: float = Field(1.0, gt=0, le=1)
+    """Fraction of the epochs and steps that a fit with both networks to start from takes."""
+
+    @classmethod
+    def for_images(cls, image_shape: ImageShape) -> AutoencoderSettings:
+        """An MLP up to 256 values, convolutions above."""
+        _, height, width = image_shape
+        values = math.prod(image_shape)
+        if values <= 256:
+            return cls(
+                network="mlp", bytes_per_sample=max(8, values / 28), symbols=max(16, min(64, values // 2)),
+                width=max(64, values // 2), epochs=20, min_steps=800, learning_rate=1e-2, patience=8,
+            )  # fmt: skip
+        # Three planes of symbols at a quarter of the resolution. Convolutions are so small that all levels
+        # can have equally many, and so start from the largest.
+        return cls(
+            network="conv", psnr=26.5, symbols=3 * -(-height // 4) * -(-width // 4), width=24, smallest=1,
+            keep_encoder=True, warm_share=0.35, epochs=20, min_steps=1600, learning_rate=5e-3, patience=8,
+        )  # fmt: skip
+
+    def decoder(self, image_shape: ImageShape) -> AutoencoderSpec:
+        """The networks of the largest level."""
+        length = self.symbols
+        if self.bytes_per_sample is not None:
+            # With only fractions of a bit for each, all symbols would be rounded to zero.
+            length = min(length, math.ceil(3 * self.bytes_per_sample))
+        spec = {"network": self.network, "image_shape": image_shape, "length": length, "width": self.width}
+        return parse_as(AutoencoderSpec, spec)
+
+
+class AutoencoderCodecSpec(CodecSpec):
+    """Networks, and the precision that their weights are stored in."""
+
+    name: Literal["autoencoder"] = "autoencoder"
+    decoder: AutoencoderSpec
+    weights: Precision
+
+    @property
+    def shape(self) -> ImageShape:
+        """Channels, height, width."""
+        return self.decoder.image_shape
+
+
+class Autoencoder(Codec):
+    """A trained decoder, and the encoder if that was kept."""
+
+    Settings = AutoencoderSettings
+    Spec = AutoencoderCodecSpec
+    warm_starts = True
+    spec: AutoencoderCodecSpec
+
+    def __init__(self, spec: AutoencoderCodecSpec, decoder: nn.Module, analysis: Analysis | None) -> None:
+        self.spec, self.decoder, self.analysis = spec, decoder, analysis
+
+    @classmethod
+    def fit(
+        cls, samples: FitInput, settings: AutoencoderSettings, work: Work, starts: Sequence[Codec] = ()
+    ) -> Fitted:
+        """Train encoder and decoder, starting from those of a similar level if they have the same size."""
+        shape: ImageShape = (samples.x.shape[1], samples.x.shape[2], samples.x.shape[3])
+        spec = networks.sized(settings.decoder(shape), samples.size_ratio(settings.smallest))
+        alike = [s for s in starts if isinstance(s, Autoencoder) and s.spec.decoder == spec]
+        # One that has an encoder too makes the fit much shorter.
+        alike.sort(key=lambda start: start.analysis is None)
+        start = alike[0] if alike and settings.warm_start else None
+        decoder, analysis = train(samples.x, spec, settings, work, start, samples.raw)
+        codes = QuantisedCodes.of(_symbols(analysis, samples.x), len(samples))
+        blobs.round_weights(decoder, settings.weights)
+        blobs.round_weights(analysis, settings.weights)
+        kept = settings.keep_encoder and samples.level == samples.top_level
+        codec = cls(
+            AutoencoderCodecSpec(decoder=spec, weights=settings.weights), decoder, analysis if kept else None
+        )
+        return Fitted(codec, codes, np.arange(len(samples)))
+
+    @property
+    def can_encode(self) -> bool:
+        """Whether the encoder was kept."""
+        return self.analysis is not None
+
+    def encode(self, x: NDArray[np.uint8]) -> QuantisedCodes:
+        """Codes of other images at the rate this codec was trained for."""
+        if self.analysis is None:
+            raise ValueError("this level did not keep its encoder")
+        return QuantisedCodes.of(_symbols(self.analysis, x), len(x))
+
+    def decode(self, codes: QuantisedCodes, rows: Rows) -> Tensor:
+        """Images (m, C, H, W)."""
+        return decode(self.decoder, codes.inputs, rows, self.spec.shape)
+
+    def coarsen(self, codes: QuantisedCodes, factor: int = 2) -> QuantisedCodes:
+        """Symbols in larger steps; the decoder reads them as it did before."""
+        return codes.coarsened(factor)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Of the decoder, and of the encoder if that is kept."""
+        precision = self.spec.weights
+        found = blobs.weights(self.decoder, "decoder", precision)
+        return found | (blobs.weights(self.analysis, "analysis", precision) if self.analysis else {})
+
+    @classmethod
+    def restore(cls, spec: AutoencoderCodecSpec, weights: Mapping[str, Tensor], name: str) -> Autoencoder:
+        """Build the networks and check their weights."""
+        decoder = blobs.restore(networks.decoder, spec.decoder, weights, "decoder", name)
+        analysis = None
+        if any(key.startswith("analysis.") for key in weights):
+            analysis = blobs.restore(Analysis, spec.decoder, weights, "analysis", name)
+        return cls(spec, decoder, analysis)
+
+    def restore_codes(
+        self, tensors: Mapping[str, Tensor], indices: NDArray[np.int64], level_bytes: int, name: str
+    ) -> QuantisedCodes:
+        """Tables and streams."""
+        del level_bytes  # every stream has bytes of its own
+        return QuantisedCodes.restore(tensors, len(indices), 1, self.spec.decoder.length, name)
+
+    @classmethod
+    def steps(cls, settings: AutoencoderSettings, samples: int, *, warm: bool) -> int:
+        """Optimiser steps."""
+        if warm and settings.warm_start and settings.keep_encoder:
+            settings = shortened(settings, settings.warm_share)
+        return total_steps(settings, samples)
+
+
+class Analysis(nn.Module):
+    """The half of the codec that decoding does not need: where an image's symbols lie, and what they cost."""
+
+    exchange: Tensor
+    """λ, the squared error that one bit is worth: what the last fit arrived at."""
+
+    def __init__(self, spec: AutoencoderSpec) -> None:
+        super().__init__()
+        self.encoder = networks.encoder(spec, centred=True)
+        self.prior = Logistic(spec.length)
+        self.register_buffer("exchange", torch.tensor(0.016 / math.prod(spec.image_shape)))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Images (n, C, H, W) in [0, 1] → positions (n, length)."""
+        position: Tensor = self.prior.gain() * self.encoder(image)
+        return position
+
+
+class Logistic(nn.Module):
+    """The probability of each integer of a code: logistic distributions of learned location and scale.
+
+    The embedding has unit variance; the number of integers that it is spread over is learned here as well.
+    """
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.log_gain = nn.Parameter(torch.full((length,), math.log(0.4 * FINENESS)))
+        self.place = nn.Parameter(torch.zeros(length))
+        self.log_width = nn.Parameter(torch.zeros(length))
+
+    def gain(self) -> Tensor:
+        """Integers per standard deviation of the embedding (length,)."""
+        return self.log_gain.exp()
+
+    def bits(self, symbols: Tensor) -> Tensor:
+        """Mean bits of a row: -log2 of the mass between half an integer below and above."""
+        width = self.log_width.exp()
+        above = torch.sigmoid((symbols + 0.5 - self.place) / width)
+        below = torch.sigmoid((symbols - 0.5 - self.place) / width)
+        total: Tensor = -(above - below).clamp(min=1e-9).log2().sum(dim=1).mean()
+        return total
+
+
+def train(
+    x: NDArray[np.uint8],
+    spec: AutoencoderSpec,
+    settings: AutoencoderSettings,
+    work: Work,
+    start: Autoencoder | None = None,
+    raw: NDArray[np.bool_] | None = None,
+    distortion: Callable[[Tensor, Tensor], Tensor] = nn.functional.mse_loss,
+) -> tuple[nn.Module, Analysis]:
+    """Train encoder and decoder for the least error at the target rate; x (n, C, H, W).
+
+    loss = distortion + λ · bits. Bits come from `Logistic`, with uniform noise in place of rounding; the
+    decoder sees the rounded symbols. λ drifts until the target is met: bytes are judged on all images,
+    quality on the `raw` ones (n,), by default all. Images that were decoded before have lost what is hard to
+    encode. If they counted, every merge would find its quality too good and the next would be coarser.
+    `distortion` of (decoded, image), both in [0, 1], replaces the squared error in the loss.
+    """
+    device = choose_device()
+    with seeded(work.generator):
+        analysis = Analysis(spec).to(device)
+        decoder = networks.decoder(spec).to(device)
+    usual = float(analysis.exchange)
+    recipe = settings
+    if start is not None:
+        decoder.load_state_dict(start.decoder.state_dict())
+        if start.analysis is not None:
+            analysis.load_state_dict(start.analysis.state_dict())
+            recipe = shortened(settings, settings.warm_share)
+    images = torch.from_numpy(x).to(device)
+    exchange = float(analysis.exchange)
+    wanted = 0.0 if settings.bytes_per_sample is None else 8 * settings.bytes_per_sample
+    judged = torch.ones(len(x))
+    if settings.psnr is not None and raw is not None:
+        judged = torch.from_numpy(raw).to(torch.float32)
+
+    def loss(rows: Tensor) -> Tensor:
+        nonlocal exchange
+        image = to_unit(images[rows.to(device)])
+        position = analysis(image)
+        bits = analysis.prior.bits(position + torch.rand_like(position) - 0.5)
+        rounded = position + (position.round() - position).detach()
+        decoded = decoder(rounded / FINENESS)
+        # Minus a constant, so that the loss of a code on target is its error, whatever λ is.
+        total: Tensor = distortion(decoded, image) + exchange * (bits - wanted)
+        errors, say = (decoded.detach() - image).square().flatten(1).mean(dim=1).cpu(), judged[rows]
+        error = float((say * errors).sum() / say.sum().clamp(min=1))
+        excess = settings.excess(float(bits.detach()) / 8, error)
+        # More slowly where few images are judged: a single one says little of the others.
+        pace = 0.1 * min(float(say.sum()) / _ENOUGH, 1)
+        exchange *= math.exp(pace * max(min(excess, 1), -1))
+        exchange = min(max(exchange, usual / 100), 100 * usual)
+        return total
+
+    fit(nn.ModuleList([analysis, decoder]), loss, len(x), recipe, work)
+    analysis.exchange.fill_(exchange)
+    return decoder, analysis
+
+
+@torch.no_grad()
+def _symbols(analysis: Analysis, x: NDArray[np.uint8]) -> Tensor:
+    """Rounded positions of images (n, C, H, W) → (n, length), on the CPU."""
+    device = next(analysis.parameters()).device
+    blocks = [
+        analysis(to_unit(block.to(device))).round().clamp(-entropy.LARGEST, entropy.LARGEST).cpu()
+        for block in torch.from_numpy(x).split(rows_at_once(x.shape[1:]))
+    ]
+    return torch.cat(blocks).to(torch.int16)

@@ -1,0 +1,201 @@
+"""The codec seam: what every codec does, whatever it is inside.
+
+    images ── fit ──▶ codec (weights, shared by levels) + codes (one per sample)
+    codec + codes ── decode ──▶ images
+
+A codec is one class in one file. It is found by its name: `codecs/<name>.py` here, or the entry-point group
+`logcl.codecs` of an installed package. Nothing outside that file branches on the name.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from torch import Tensor
+from typing_extensions import Self
+
+from logcl.core.settings import Frozen, ImageShape
+from logcl.nn import blobs
+from logcl.nn.training import Work
+
+Rows = NDArray[np.integer[Any]]
+"""0-based positions of samples among the codes of a level."""
+
+
+class CodecSettings(Frozen):
+    """What a user may choose about a codec."""
+
+    name: str
+    """Which codec."""
+
+    @classmethod
+    def for_images(cls, image_shape: ImageShape) -> Self:
+        """Good settings for images of this shape: the defaults, unless a codec knows better."""
+        del image_shape
+        return cls.model_validate({})
+
+
+class RateSettings(CodecSettings):
+    """Settings of a codec whose rate can be chosen: by bytes or by quality."""
+
+    bytes_per_sample: float | None = Field(None, gt=0, le=2**30)
+    """Mean bytes of a sample's code. Set either this or `psnr`."""
+    psnr: float | None = Field(None, gt=0, le=40)
+    """Quality of a sample's first encoding in dB, 10 · log10(1 / mean squared error)."""
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        if (self.bytes_per_sample is None) == (self.psnr is None):
+            raise ValueError(f"codec {self.name} needs either bytes_per_sample or psnr")
+        return self
+
+    def excess(self, spent: float, error: float) -> float:
+        """How far a code is too expensive (> 0) or too poor (< 0), relative to the target.
+
+        spent: bytes per sample; error: mean squared error, pixels in [0, 1].
+        """
+        if self.psnr is not None:
+            return 1 - error / 10 ** (-self.psnr / 10)
+        assert self.bytes_per_sample is not None
+        return spent / self.bytes_per_sample - 1
+
+
+class CodecSpec(Frozen):
+    """All that is needed to build a codec again, beside its weights. Stored in every level."""
+
+    name: str
+
+    @property
+    def shape(self) -> ImageShape:
+        """Channels, height, width of the images it decodes to."""
+        raise NotImplementedError
+
+
+class Codes(Protocol):
+    """The codes of one level, as the memory file stores them."""
+
+    def __len__(self) -> int: ...
+
+    def select(self, rows: Rows) -> Codes:
+        """The codes of some samples only, in this order; the others' bytes are gone."""
+        ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What has to be stored; `Codec.restore_codes` reads it."""
+        ...
+
+
+@dataclass(frozen=True)
+class FitInput:
+    """The samples of one level, and where that level stands."""
+
+    x: NDArray[np.uint8]
+    """Images (n, C, H, W), oldest first."""
+    indices: NDArray[np.int64]
+    """Sample indices (n,), ascending."""
+    raw: NDArray[np.bool_]
+    """Which of them have never been encoded (n,)."""
+    groups: Sequence[int]
+    """Lengths of consecutive runs with one history. A codec may reorder samples within a run only."""
+    level: int
+    top_level: int
+    """The highest level in use, which has the largest model."""
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def size_ratio(self, smallest: float) -> float:
+        """The size of this level's model relative to the largest: see `size_ratio`."""
+        return size_ratio(self.level, self.top_level, smallest)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A codec and the codes of the samples it was fitted to: code j is that of input number `order[j]`."""
+
+    codec: Codec
+    codes: Codes
+    order: NDArray[np.intp]
+
+
+class Codec(abc.ABC):
+    """How images become codes and back. An instance has weights; levels with equal weights share one."""
+
+    Settings: ClassVar[type[CodecSettings]]
+    Spec: ClassVar[type[CodecSpec]]
+    warm_starts: ClassVar[bool] = False
+    """Whether a fit can start from the codec of another level. Then the largest level is fitted first."""
+
+    spec: CodecSpec
+
+    @classmethod
+    @abc.abstractmethod
+    def fit(cls, samples: FitInput, settings: Any, work: Work, starts: Sequence[Codec]) -> Fitted:
+        """Fit a codec to samples and encode them.
+
+        starts: codecs of other levels, the most similar level first; use the first that suits, or none.
+        What is returned must decode exactly as it will after `to_bytes` and `from_bytes`.
+        """
+
+    @property
+    def can_encode(self) -> bool:
+        """Whether `encode` works: some codecs do not keep their encoder."""
+        return True
+
+    @abc.abstractmethod
+    def encode(self, x: NDArray[np.uint8]) -> Codes:
+        """Codes of images (n, C, H, W) with the weights as they are; n ≥ 1."""
+
+    @abc.abstractmethod
+    def decode(self, codes: Any, rows: Rows) -> Tensor:
+        """Images (m, C, H, W) of some samples: uint8, on the CPU, decoded in blocks of bounded size."""
+
+    def coarsen(self, codes: Any, factor: int = 2) -> Codes:
+        """The same samples in fewer bytes, steps `factor` times as large, without decoding images.
+
+        A codec whose codes take no bytes, or which has only one rate, returns them unchanged.
+        """
+        del factor
+        same: Codes = codes
+        return same
+
+    def weights(self) -> dict[str, Tensor]:
+        """Tensors that decoding needs and all levels with this codec share; empty if there are none."""
+        return {}
+
+    @classmethod
+    @abc.abstractmethod
+    def restore(cls, spec: Any, weights: Mapping[str, Tensor], name: str) -> Codec:
+        """The codec that `weights()` came from; raises `Damaged`, calling it `name`, if they do not fit."""
+
+    @abc.abstractmethod
+    def restore_codes(
+        self, tensors: Mapping[str, Tensor], indices: NDArray[np.int64], level_bytes: int, name: str
+    ) -> Codes:
+        """What `Codes.tensors` gave, for the samples with these indices; raises `Damaged` if it does not fit.
+
+        level_bytes: size of the level's blob, weights included: a bound on what it can describe.
+        """
+
+    @classmethod
+    @abc.abstractmethod
+    def steps(cls, settings: Any, samples: int, *, warm: bool) -> int:
+        """Optimiser steps, or other units of progress, that fitting this many samples takes.
+
+        warm: whether there are other levels to start from.
+        """
+
+    def to_bytes(self) -> bytes:
+        """Spec and weights as one blob; the same codec always gives the same bytes."""
+        return blobs.pack(self.spec, self.weights())
+
+
+def size_ratio(level: int, top_level: int, smallest: float = 1 / 8) -> float:
+    """The size of model j relative to the largest, K; in the paper (7/8) · 2^(j - K) + 1/8."""
+    return (1 - smallest) * 2.0 ** (level - top_level) + smallest

@@ -1,0 +1,42 @@
+"""Images through networks in blocks of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from logcl.codecs.base import Rows
+from logcl.core.images import rows_at_once
+from logcl.core.settings import ImageShape
+from logcl.nn.images import to_unit
+
+
+@torch.no_grad()
+def decode(
+    decoder: nn.Module,
+    inputs: Callable[[Rows], NDArray[np.float32]],
+    rows: Rows,
+    image_shape: ImageShape,
+) -> Tensor:
+    """Images (m, C, H, W), uint8 on the CPU, of what `inputs(rows)` gives the decoder."""
+    device = next(decoder.parameters()).device
+    at_once = rows_at_once(image_shape)
+    blocks = [
+        (decoder(torch.from_numpy(inputs(rows[start : start + at_once])).to(device)) * 255)
+        .round()
+        .to("cpu", torch.uint8)
+        for start in range(0, len(rows), at_once)
+    ]
+    return torch.cat(blocks) if blocks else torch.empty((0, *image_shape), dtype=torch.uint8)
+
+
+@torch.no_grad()
+def embed(encoder: nn.Module, images: Tensor) -> NDArray[np.float32]:
+    """Embeddings (n, length) of uint8 images (n, C, H, W)."""
+    blocks = [encoder(to_unit(block)) for block in images.split(rows_at_once(images.shape[1:]))]
+    embedding: NDArray[np.float32] = torch.cat(blocks).cpu().numpy()
+    return embedding

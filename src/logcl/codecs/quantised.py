@@ -1,0 +1,81 @@
+"""Codes of integers, entropy coded: what the autoencoder and the cosine codec store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from logcl.codecs import entropy
+from logcl.codecs.base import Rows
+from logcl.core.errors import Damaged
+
+FINENESS = 4
+"""Integers per unit of a decoder's input: symbols are read as quarters."""
+ROUNDING = 0.4
+"""Fraction of a step that is added before rounding down: values near zero become zero, which saves more bytes
+than it costs in quality."""
+_LARGEST_FACTOR = 2**16
+
+
+@dataclass(frozen=True)
+class QuantisedCodes:
+    """Entropy-coded integers; an image may have several rows of them, one for each of its blocks."""
+
+    coded: entropy.Coded
+    blocks: int = 1
+    factor: int = 1
+    """What coarsening has multiplied the steps by."""
+    name: str = "codes"
+    """What an error message calls them."""
+
+    @staticmethod
+    def of(symbols: Tensor, samples: int) -> QuantisedCodes:
+        """Encode symbols (samples · blocks, length)."""
+        return QuantisedCodes(entropy.encode(symbols.to(torch.int16).numpy()), len(symbols) // samples)
+
+    def __len__(self) -> int:
+        return self.coded.samples // self.blocks
+
+    def symbols(self, rows: Rows) -> NDArray[np.int16]:
+        """Stored integers (m · blocks, length)."""
+        every = (np.asarray(rows)[:, None] * self.blocks + np.arange(self.blocks)).ravel()
+        return entropy.decode(self.coded, every, self.name)
+
+    def inputs(self, rows: Rows) -> NDArray[np.float32]:
+        """What the decoder is given: quarters of integers, (m · blocks, length)."""
+        inputs: NDArray[np.float32] = self.symbols(rows).astype(np.float32)
+        inputs *= self.factor / FINENESS
+        return inputs
+
+    def select(self, rows: Rows) -> QuantisedCodes:
+        """The codes of some samples; lossless, but their tables are counted anew."""
+        return replace(self, coded=entropy.encode(self.symbols(rows)))
+
+    def coarsened(self, factor: int) -> QuantisedCodes:
+        """Steps `factor` times as large."""
+        symbols = self.symbols(np.arange(len(self))).astype(np.int32)
+        coarse = np.sign(symbols) * np.floor(np.abs(symbols) / factor + ROUNDING)
+        return replace(self, coded=entropy.encode(coarse.astype(np.int16)), factor=self.factor * factor)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Tables and streams."""
+        found = {key: torch.from_numpy(value) for key, value in self.coded.tensors().items()}
+        return found if self.factor == 1 else {**found, "factor": torch.tensor([self.factor])}
+
+    @staticmethod
+    def restore(
+        tensors: Mapping[str, Tensor], samples: int, blocks: int, length: int, name: str
+    ) -> QuantisedCodes:
+        """What `tensors` gave, checked against the number of samples and the length of a code."""
+        # numpy does not know all of torch's types, but all that codes are stored in.
+        arrays = {key: value.numpy() for key, value in tensors.items() if not value.is_floating_point()}
+        factor = arrays.pop("factor", np.ones(1, np.int64))
+        if factor.shape != (1,) or factor.dtype != np.int64 or not 1 <= factor[0] <= _LARGEST_FACTOR:
+            raise Damaged(f"{name} has steps of an impossible size; `logcl verify` says what is intact")
+        coded = entropy.from_tensors(arrays, samples * blocks, length, name)
+        return QuantisedCodes(coded, blocks, int(factor[0]), name)

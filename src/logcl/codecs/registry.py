@@ -1,0 +1,80 @@
+"""Codecs by name: those of this package by their file, others by the entry-point group `logcl.codecs`."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, SerializeAsAny
+
+from logcl import codecs
+from logcl.codecs.base import Codec, CodecSettings, CodecSpec
+from logcl.core.errors import BadSettings
+from logcl.core.text import printable
+from logcl.nn import blobs
+
+GROUP = "logcl.codecs"
+
+
+def names() -> list[str]:
+    """All codecs that can be used here."""
+    own = [module.name for module in iter_modules(codecs.__path__) if _in_file(module.name)]
+    return sorted({*own, *(point.name for point in entry_points(group=GROUP))})
+
+
+@cache
+def find(name: str) -> type[Codec]:
+    """The codec of this name; those of this package cannot be replaced from outside."""
+    codec = _in_file(name) if any(module.name == name for module in iter_modules(codecs.__path__)) else None
+    for point in entry_points(group=GROUP) if codec is None else ():
+        if point.name == name:
+            codec = point.load()
+    if codec is None:
+        raise BadSettings(
+            f"there is no codec {printable(name)!r} here; install the package that provides it, or choose "
+            f"one of: {', '.join(names())}"
+        )
+    return codec
+
+
+def _in_file(name: str) -> type[Codec] | None:
+    """The codec that `codecs/<name>.py` defines, if it does."""
+    module = import_module(f"{codecs.__name__}.{name}")
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, Codec) and value.__module__ == module.__name__:
+            return None if value is Codec else value
+    return None
+
+
+def _name(data: Any) -> str:
+    name = data.get("name") if isinstance(data, dict) else None
+    if not isinstance(name, str):
+        raise ValueError("a codec must have a name")
+    return name
+
+
+def _settings(data: Any) -> CodecSettings:
+    return data if isinstance(data, CodecSettings) else find(_name(data)).Settings.model_validate(data)
+
+
+def _spec(data: Any) -> CodecSpec:
+    return data if isinstance(data, CodecSpec) else find(_name(data)).Spec.model_validate(data)
+
+
+AnySettings = Annotated[SerializeAsAny[CodecSettings], BeforeValidator(_settings)]
+"""Settings of the codec that their `name` says."""
+AnySpec = Annotated[SerializeAsAny[CodecSpec], BeforeValidator(_spec)]
+"""Spec of the codec that its `name` says."""
+
+
+def from_bytes(blob: bytes, name: str) -> Codec:
+    """The codec that `Codec.to_bytes` stored; `name` is what an error message calls it."""
+    try:
+        kind = find(_name(blobs.description(blob, name)))
+    except ValueError as error:
+        raise blobs.damaged(name, error) from error
+    spec, weights = blobs.unpack(blob, kind.Spec, name)
+    return kind.restore(spec, weights, name)

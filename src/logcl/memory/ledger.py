@@ -1,0 +1,92 @@
+"""The ledger: one entry per task, in the order of arrival. It says what came when, and from where.
+
+Entries are stored in parts of the file named after the number of their first entry. As in the buffer, a new
+part absorbs the parts before it that are no larger, so there are only logarithmically many.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import FailFast, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from logcl.core.errors import Damaged
+from logcl.core.inputs import Label, Labels
+from logcl.core.settings import MOST_SAMPLES, Frozen
+from logcl.core.text import printable
+from logcl.memory.file.header import LEDGER
+
+_LARGEST = 2**26  # bytes that a part is inflated to
+
+
+class Entry(Frozen):
+    """One task."""
+
+    start: int = Field(ge=1, lt=MOST_SAMPLES)
+    stop: int = Field(ge=1, lt=MOST_SAMPLES)
+    """First and last sample index."""
+    when: datetime
+    """When the task was absorbed, UTC, in whole seconds."""
+    source: str = Field("", max_length=4096)
+    """Where the samples came from, as the caller put it."""
+    classes: Labels
+    """Labels of the task."""
+    digest: str = Field(pattern="^[0-9a-f]{32}$")
+    """`content_digest` of images and labels."""
+
+    @property
+    def samples(self) -> int:
+        """Samples that the task had."""
+        return self.stop - self.start + 1
+
+
+_ENTRIES = TypeAdapter(Annotated[tuple[Entry, ...], FailFast()])
+
+
+def content_digest(x: NDArray[np.uint8], labels: Sequence[Label]) -> str:
+    """Stands for the images (n, C, H, W) and labels of a task: 128 bits, hexadecimal."""
+    digest = hashlib.sha256(json.dumps([x.shape, list(labels)]).encode())
+    digest.update(np.ascontiguousarray(x).data)
+    return digest.hexdigest()[:32]
+
+
+def new_entry(start: int, x: NDArray[np.uint8], labels: Sequence[Label], source: str) -> Entry:
+    """The entry of a task that arrives now; `start` is its first sample index."""
+    return Entry(
+        start=start, stop=start + len(x) - 1, when=datetime.now(timezone.utc).replace(microsecond=0),
+        source=source, classes=tuple(dict.fromkeys(labels)), digest=content_digest(x, labels),
+    )  # fmt: skip
+
+
+def part_name(first: int) -> str:
+    """The part whose first entry has this number, counted from 0."""
+    return f"{LEDGER}{first}"
+
+
+def first_entries(names: Iterable[str]) -> list[int]:
+    """Numbers of the first entries of the ledger's parts, ascending."""
+    return sorted(int(name.removeprefix(LEDGER)) for name in names if name.startswith(LEDGER))
+
+
+def to_bytes(entries: Sequence[Entry]) -> bytes:
+    """Entries as deflated JSON."""
+    return zlib.compress(_ENTRIES.dump_json(tuple(entries)), 9)
+
+
+def from_bytes(data: bytes, name: str) -> tuple[Entry, ...]:
+    """What `to_bytes` was given; `name` is for the error message."""
+    try:
+        # Not pydantic's own reader of JSON: `from_json` refuses what is nested too deeply.
+        content: Any = from_json(zlib.decompressobj().decompress(data, _LARGEST))
+        return _ENTRIES.validate_python(content)
+    except (zlib.error, ValueError, ValidationError) as error:
+        reason = printable(" ".join(str(error).split())[:200])
+        raise Damaged(f"{name} cannot be read ({reason}); `logcl verify` says what is intact") from error

@@ -1,0 +1,84 @@
+"""What earlier versions wrote, as this one reads it. Files of older formats open for ever.
+
+Up to format 3 all settings of local models were one group, `generator`, and the description of a level had
+its decoder's network and kind of codes in place of a codec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from logcl.codecs import bits, entropy
+from logcl.codecs.quantised import FINENESS
+from logcl.core.settings import Recipe
+from logcl.nn import blobs
+
+_RECIPE = tuple(Recipe.model_fields)
+_TRAINED = ("network", "width", "weights", "smallest", *_RECIPE)
+_AUTOENCODER = ("bytes_per_sample", "psnr", "symbols", "warm_start", "keep_encoder", "warm_share", *_TRAINED)
+_INDEX = ("bits", "warm_up_epochs", "warm_up_learning_rate", "pull", "assignment", *_TRAINED)
+
+
+def settings(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of formats 1 to 3: `generator` becomes `codec` and `labels`."""
+    data = dict(data)
+    old = data.pop("generator")
+    old = dict(old) if isinstance(old, Mapping) else old.model_dump()
+    network, codes = old.get("network", "mlp"), old.get("codes", "quantised")
+    if codes == "binary":  # learned bits, a kind of code that is no longer made
+        old |= {"bytes_per_sample": old.get("bits", 256) / 8, "psnr": None}
+    if old.get("assignment") == "optimal":
+        old["assignment"] = "greedy"
+    name, names = "autoencoder", _AUTOENCODER
+    if codes == "index":
+        name, names = "index", _INDEX
+    elif network == "cosine":
+        name, names = "cosine", ("bytes_per_sample", "psnr")
+    data["codec"] = {"name": name, **{key: old[key] for key in names if key in old}}
+    labels = {
+        "kind": "labels", "network": "labeller", "width": "labeller_width", "training": "labeller_training",
+        "smallest": "smallest",
+    }  # fmt: skip
+    data["labels"] = {new: old[key] for new, key in labels.items() if key in old}
+    return data
+
+
+def level(
+    about: Mapping[str, Any], tensors: Mapping[str, Tensor], name: str
+) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    """A level of formats 1 to 3: its description with a codec, its tensors, and its codec's weights."""
+    try:
+        return _level(dict(about), tensors)
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise blobs.damaged(name, error) from error
+
+
+def _level(
+    about: dict[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    decoder, codes, precision = about.pop("decoder"), about.pop("codes"), about.pop("weights")
+    first = about.pop("first_code", None)
+    about["samples"] = about["stop"] - about["start"] + 1
+    found = {
+        key: value for key, value in tensors.items() if key.startswith(("codes.", "labels", "labeller."))
+    }
+    weights = {key: value for key, value in tensors.items() if key.startswith(("decoder.", "analysis."))}
+    if decoder["network"] == "cosine":
+        step = float(weights["decoder.unit"].reshape(())) / FINENESS
+        about["codec"] = {"name": "cosine", "image_shape": decoder["image_shape"], "step": step}
+        return about, found, {}
+    about["codec"] = {
+        "name": "index" if codes == "index" else "autoencoder", "decoder": decoder, "weights": precision,
+    }  # fmt: skip
+    if codes == "binary":
+        signs = bits.signs(bits.unpack(tensors["codes"].numpy(), decoder["length"]))
+        coded = entropy.encode((signs * FINENESS).astype(np.int16))
+        found |= {f"codes.{key}": torch.from_numpy(value) for key, value in coded.tensors().items()}
+    if codes == "index" and first is not None:
+        found["codes.first"] = torch.tensor([first])
+    return about, found, weights
