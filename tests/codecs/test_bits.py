@@ -105,15 +105,16 @@ def matchings(draw):
 
 
 @given(matchings())
-def test_assignments_are_one_to_one_and_optimal_is_never_worse(case):
+def test_assignments_are_one_to_one(case):
     embeddings, targets = case
-    costs = []
-    for assign in (codes.optimal_assignment, codes.nearest_free):
-        chosen = assign(embeddings, targets)
-        assert chosen.shape == (len(embeddings),)
-        assert len(set(chosen.tolist())) == len(embeddings)
-        costs.append(((embeddings - targets[chosen]) ** 2).sum(dtype=np.float64))
-    assert costs[0] <= costs[1] + 1e-3
+    chosen = codes.nearest_free(embeddings, targets)
+    assert chosen.shape == (len(embeddings),)
+    assert len(set(chosen.tolist())) == len(embeddings)
+    free = np.setdiff1d(np.arange(len(targets)), chosen)
+    if len(free):  # no sample would rather have a code that was left over
+        costs = ((embeddings - targets[chosen]) ** 2).sum(axis=1)
+        others = ((embeddings[:, None] - targets[free][None]) ** 2).sum(axis=2)
+        assert (costs[:, None] <= others + 1e-3).all()
 
 
 def test_greedy_takes_exact_matches_first():
@@ -126,7 +127,7 @@ def test_too_few_codes_are_refused():
     with pytest.raises(ValueError, match="3 samples cannot share 2 codes"):
         codes.nearest_free(np.zeros((3, 4)), np.ones((2, 4)))
     with pytest.raises(ValueError, match="embeddings have 4 numbers"):
-        codes.optimal_assignment(np.zeros((1, 4)), np.ones((2, 5)))
+        codes.nearest_free(np.zeros((1, 4)), np.ones((2, 5)))
 
 
 @given(

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from logcl.codecs import encoding
-from logcl.codecs.stored import BinaryCodes
+from logcl.codecs import decoding
 from logcl.nn.classification import predict_proba
 
 
@@ -28,12 +27,13 @@ class Recorder(nn.Module):
 def test_no_block_is_larger_than_its_bytes_allow(shape, most):
     count = most + 2
     decoder, network = Recorder(*shape), Recorder(5)
-    bits = BinaryCodes(np.zeros((count, 1), np.uint8), 8)
-    images = encoding.decode(decoder, bits, np.arange(count), shape)
+    images = decoding.decode(
+        decoder, lambda rows: np.zeros((len(rows), 8), np.float32), np.arange(count), shape
+    )
     assert images.shape == (count, *shape)
     assert images.dtype == torch.uint8
     assert predict_proba(network, images.numpy()).shape == (count, 5)
-    assert encoding._embed(network, images).shape == (count, 5)
+    assert decoding.embed(network, images).shape == (count, 5)
     rest = [most, 2] if most > 1 else [1, 1, 1]
     assert decoder.seen == rest
     assert network.seen == rest * 2

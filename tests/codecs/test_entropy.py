@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -12,7 +11,6 @@ from hypothesis.extra import numpy as hnp
 
 from logcl.codecs import entropy
 from logcl.codecs.entropy import LARGEST, Coded, Symbols
-from logcl.codecs.stored import FINENESS, QuantisedCodes
 from logcl.core.errors import Damaged
 
 KINDS = ("uniform", "geometric", "two sided", "constant", "some constant", "extremes", "one outlier")
@@ -328,19 +326,3 @@ def test_other_samples_and_channels_than_there_are(original, samples, channels):
     # Sixteen samples share a stream: only the number of streams can contradict the number of samples.
     assert (found is not None) == (channels == 9 and 49 <= samples <= 64)
     assert found is None or np.array_equal(found[:50], original[: len(found)])
-
-
-def test_types_that_numpy_does_not_know_are_refused(original):
-    tensors = QuantisedCodes(entropy.encode(original), 1).tensors()
-    back = QuantisedCodes.restore(tensors, 50, 1, 9, "level-0")
-    assert np.array_equal(back.inputs(np.array([7, 3])), original[[7, 3]] / np.float32(FINENESS))
-    for key in tensors:
-        with pytest.raises(Damaged, match="level-0: tables are missing"):
-            QuantisedCodes.restore({**tensors, key: tensors[key].to(torch.bfloat16)}, 50, 1, 9, "level-0")
-
-
-def test_an_image_of_several_blocks_has_as_many_rows(original):
-    stored = QuantisedCodes(entropy.encode(original), 5)
-    assert np.array_equal(
-        stored.inputs(np.array([9, 0])) * FINENESS, original.reshape(10, 5, 9)[[9, 0]].reshape(10, 9)
-    )

@@ -272,7 +272,7 @@ def _check(about: Description, size: int, name: str) -> None:
         (about.slot.samples <= SAMPLES_PER_BYTE * size, "claims more samples than its bytes can hold"),
         (sum(run.count for run in about.runs) == about.samples, "has a history of another length"),
         (all(run.count >= 1 and run.errors for run in about.runs), "has a history with gaps"),
-        (all(0 <= run.age < len(run.errors) for run in about.runs), "has impossible generations"),
+        (all(0 <= run.generation < len(run.errors) for run in about.runs), "has impossible generations"),
         (all(0 <= error <= _LARGEST_ERROR for error in errors), "has a history of impossible errors"),
         (bool(about.classes), "has no classes"),
         (len(set(about.classes)) == len(about.classes), "has a class twice"),

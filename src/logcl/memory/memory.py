@@ -260,7 +260,7 @@ class Memory:
             bound = allocation.max_generation(now.manifest.last, now.settings.unit)
             for level in now.levels:
                 most = min(bound, level.slot.level)
-                if max(run.age for run in level.runs) > most:
+                if max(run.generation for run in level.runs) > most:
                     problems.append(f"level {level.slot.level} has samples re-encoded more than {most} times")
             for _ in now.pieces(progress):
                 pass

@@ -13,6 +13,7 @@ from pydantic import FailFast, Field
 
 RAW = -1
 """Generation of samples that have not been encoded yet."""
+_BY_ERRORS = -2
 
 
 @dataclass(frozen=True)
@@ -26,18 +27,12 @@ class Run:
 
     count: int
     errors: Annotated[tuple[float, ...], FailFast()] = ()
-    generation: Annotated[int, Field(ge=RAW, lt=64)] | None = None
+    generation: Annotated[int, Field(ge=RAW, lt=64)] = _BY_ERRORS
     """How often these samples have been re-encoded from their own replay; -1 while they are raw."""
 
     def __post_init__(self) -> None:
-        if self.generation is None:  # up to format 3 every error was a generation
+        if self.generation == _BY_ERRORS:  # up to format 3 every error was a generation
             object.__setattr__(self, "generation", len(self.errors) - 1)
-
-    @property
-    def age(self) -> int:
-        """The generation, as a number."""
-        assert self.generation is not None
-        return self.generation
 
 
 @dataclass(frozen=True)
@@ -99,7 +94,7 @@ def encoded(runs: Sequence[Run], errors: NDArray[np.floating], *, coarsened: boo
         Run(
             run.count,
             (*run.errors, float(errors[end - run.count : end].mean())),
-            run.age + (0 if coarsened else 1),
+            run.generation + (0 if coarsened else 1),
         )
         for run, end in zip(runs, ends, strict=True)
     ]
@@ -108,7 +103,7 @@ def encoded(runs: Sequence[Run], errors: NDArray[np.floating], *, coarsened: boo
 
 def generations(runs: Sequence[Run]) -> NDArray[np.int64]:
     """How often each sample has been re-encoded, oldest sample first; -1 if it is raw."""
-    return np.repeat([run.age for run in runs], [run.count for run in runs])
+    return np.repeat([run.generation for run in runs], [run.count for run in runs])
 
 
 def by_generation(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -127,7 +122,7 @@ def added_errors(runs: Sequence[Run]) -> tuple[float, ...]:
 
 
 def _history(run: Run) -> tuple[int, int]:
-    return run.age, len(run.errors)
+    return run.generation, len(run.errors)
 
 
 def _mean_run(runs: list[Run]) -> Run:

@@ -1,0 +1,137 @@
+"""The autoencoder: rate and quality are what was asked for, and a fit can start from another level's."""
+
+import numpy as np
+import pytest
+import torch
+
+from logcl.allocation import Slot
+from logcl.codecs.autoencoder import AutoencoderSettings, Logistic
+from logcl.codecs.base import Fitted
+from logcl.memory.local_model import LocalModel
+from logcl.memory.presets import preset
+from logcl.memory.samples import Run, Samples
+from logcl.memory.settings import Settings, override
+from tests.helpers import CountingProgress, decoded, error, fit_codec, psnr
+
+SHAPE = (1, 8, 8)
+
+
+def digit_settings(**target: float) -> Settings:
+    changes = {f"codec.{name}": value for name, value in target.items()}
+    few = {"codec.min_steps": 500, "codec.epochs": 1, "codec.patience": 0}
+    return override(preset("fast", SHAPE), {**few, **changes})
+
+
+@pytest.fixture(scope="module")
+def by_bytes(digits) -> dict[float, Fitted]:
+    x = digits[0][:512]
+    return {target: fit_codec(x, digit_settings(bytes_per_sample=target).codec) for target in (3, 8)}
+
+
+def test_learned_codes_cost_about_what_was_asked_for(digits, by_bytes):
+    for target, result in by_bytes.items():
+        assert len(result.codes.coded.data) / 512 == pytest.approx(target, rel=0.25)
+
+
+def test_learned_codes_of_more_bytes_have_less_error(digits, by_bytes):
+    x = digits[0][:512]
+    errors = [error(x, decoded(result)) for result in by_bytes.values()]
+    assert errors[0] > 1.5 * errors[1]
+    assert errors[0] < error(x, np.broadcast_to(x.mean(axis=0), x.shape)) / 2
+
+
+def test_few_bytes_have_few_symbols():
+    """Many symbols of less than a bit each would all be rounded to zero, and every image be the same."""
+    lengths = [digit_settings(bytes_per_sample=b).codec.decoder(SHAPE).length for b in (0.1, 2, 8, 1000)]
+    assert lengths == [1, 6, 24, 32]
+    assert digit_settings(psnr=17).codec.decoder(SHAPE).length == 32
+
+
+def test_learned_codes_of_a_given_quality(digits):
+    x = digits[0][:512]
+    assert psnr(x, decoded(fit_codec(x, digit_settings(psnr=17).codec))) == pytest.approx(17, abs=1)
+
+
+@pytest.mark.parametrize("old", [384, 448])
+def test_quality_is_judged_by_samples_that_are_raw(digits, by_bytes, old):
+    """What was decoded before is easy to decode again. Its quality must not pay for that of new samples."""
+    x = digits[0][:512].copy()
+    x[:old] = decoded(by_bytes[3])[:old]
+
+    def quality_of_new(first: Run) -> float:
+        together = Samples(x, digits[1][:512], np.arange(1, 513), (first, Run(512 - old)))
+        model, _ = LocalModel.fit(Slot(2, 1, 512), together, digit_settings(psnr=17), 2)
+        return psnr(x[old:], model.replay()[0].numpy()[old:])
+
+    beside_old = quality_of_new(Run(old, (0.03,)))
+    assert beside_old == pytest.approx(17, abs=1)
+    assert beside_old > quality_of_new(Run(old)) + 0.5
+
+
+def test_a_decoder_to_start_from_is_used_and_left_alone(digits, by_bytes):
+    x = digits[0][:512]
+    start = by_bytes[8].codec
+    assert not start.can_encode
+    before = {name: value.clone() for name, value in start.decoder.state_dict().items()}
+    start.decoder.requires_grad_(False)  # as it comes out of a file
+    settings = override(digit_settings(bytes_per_sample=8), {"codec.min_steps": 60}).codec
+    cold, warm = (
+        error(x, decoded(result)) for result in (fit_codec(x, settings), fit_codec(x, settings, [start]))
+    )
+    assert warm < 0.9 * cold
+    assert all(torch.equal(before[name], value) for name, value in start.decoder.state_dict().items())
+
+
+def test_an_encoder_to_start_from_makes_a_fit_short(digits):
+    """With both halves of a codec that knows such images, a third of the steps does as well as all."""
+    x = digits[0][512:1024]  # images that the codec has not seen
+    kept = {"codec.warm_share": 0.3, "codec.keep_encoder": True}
+    settings = override(digit_settings(bytes_per_sample=8), kept).codec
+    known = fit_codec(digits[0][:512], settings)
+    progress = CountingProgress()
+    cold = fit_codec(x, settings, progress=progress)
+    warm = fit_codec(x, settings, [known.codec], progress=progress)
+    assert progress.totals[1] == pytest.approx(0.3 * progress.totals[0], rel=0.05)
+    assert error(x, decoded(warm)) < 1.1 * error(x, decoded(cold))
+    assert float(warm.codec.analysis.exchange) != pytest.approx(0.016 / 64)  # what it arrived at, not the usual
+
+
+def test_a_start_with_an_encoder_is_preferred(digits):
+    """Even where another codec comes from a more similar level; codecs of another size are no use."""
+    x = digits[0][:128]
+    few = override(digit_settings(bytes_per_sample=8), {"codec.min_steps": 20})
+    kept = override(few, {"codec.keep_encoder": True, "codec.warm_share": 0.5})
+    plain, whole = fit_codec(x, few.codec).codec, fit_codec(x, kept.codec, seed=1).codec
+    small = fit_codec(x, override(few, {"codec.width": 8}).codec).codec
+    expected = decoded(fit_codec(x, kept.codec, [whole]))
+    assert np.array_equal(decoded(fit_codec(x, kept.codec, [small, plain, whole])), expected)
+    alone = decoded(fit_codec(x, kept.codec))
+    assert np.array_equal(decoded(fit_codec(x, kept.codec, [small])), alone)
+    never = override(kept, {"codec.warm_start": False}).codec
+    assert np.array_equal(decoded(fit_codec(x, never, [whole])), alone)
+
+
+def test_other_images_are_encoded_at_the_rate_it_was_trained_for(digits):
+    settings = override(digit_settings(bytes_per_sample=8), {"codec.keep_encoder": True}).codec
+    codec = fit_codec(digits[0][:512], settings).codec
+    x = digits[0][512:1024]
+    codes = codec.encode(x)
+    z = codec.decode(codes, np.arange(512)).numpy()
+    assert len(codes.coded.data) / 512 == pytest.approx(8, rel=0.35)
+    assert error(x, z) < error(x, np.broadcast_to(x.mean(axis=0), x.shape)) / 2
+
+
+def test_the_bits_of_the_prior_are_those_of_a_probability():
+    """Over all integers, 2^-bits adds up to one."""
+    prior = Logistic(1)
+    for place, log_width in ((0.0, 0.0), (4.3, 1.0), (-9.0, -1.0)):
+        with torch.no_grad():
+            prior.place.fill_(place)
+            prior.log_width.fill_(log_width)
+            mass = sum(2 ** -float(prior.bits(torch.tensor([[float(symbol)]]))) for symbol in range(-60, 61))
+        assert mass == pytest.approx(1, abs=1e-3)
+
+
+def test_settings_follow_the_image():
+    assert AutoencoderSettings.for_images(SHAPE).network == "mlp"
+    assert AutoencoderSettings.for_images((1, 28, 28)).network == "conv"

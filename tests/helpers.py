@@ -1,0 +1,98 @@
+"""Helpers that several test files share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from logcl.codecs import registry
+from logcl.codecs.base import Codec, CodecSettings, FitInput, Fitted
+from logcl.core.progress import Progress, Silent
+from logcl.memory.local_model import LocalModel
+from logcl.nn.training import Work, generator_for
+
+
+class CountingProgress(Silent):
+    """Counts the steps reported, and keeps the totals announced."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.totals: list[int] = []
+
+    @contextmanager
+    def track(self, description, total):
+        self.totals.append(total)
+
+        def advance(steps: int = 1, note: str = "") -> None:
+            self.steps += steps
+
+        yield advance
+
+
+def smooth(count: int, shape: tuple[int, int, int], seed: int = 0) -> np.ndarray:
+    """Images like photographs in what matters: amplitudes fall with frequency, channels are alike."""
+    rng = np.random.default_rng(seed)
+    channels, height, width = shape
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
+    fall = 1 / (frequency + 1 / max(height, width)) ** 1.5
+
+    def field(*lead: int) -> np.ndarray:
+        noise = np.fft.rfft2(rng.normal(size=(*lead, height, width)))
+        values = np.fft.irfft2(noise * fall, s=(height, width))
+        return values / values.std()
+
+    images = 0.45 + 0.16 * field(count, 1) + 0.04 * field(count, channels)
+    return np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8)
+
+
+def error(x: np.ndarray, z: np.ndarray) -> float:
+    """Mean squared error, pixels in [0, 1]."""
+    return float(np.square((x.astype(float) - z) / 255).mean())
+
+
+def psnr(x: np.ndarray, z: np.ndarray) -> float:
+    """In dB."""
+    return -10 * math.log10(error(x, z))
+
+
+def fit_input(x: np.ndarray, groups: Sequence[int] = (), first: int = 1, raw: bool = True) -> FitInput:
+    """The samples of a level that is the only one."""
+    count = len(x)
+    return FitInput(x, np.arange(first, first + count), np.full(count, raw), groups or [count], 0, 0)
+
+
+def fit_codec(
+    x: np.ndarray | FitInput,
+    settings: CodecSettings,
+    starts: Sequence[Codec] = (),
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Fitted:
+    """Fit the codec that the settings are of."""
+    samples = x if isinstance(x, FitInput) else fit_input(x)
+    work = Work(generator_for(seed), progress or Silent())
+    return registry.find(settings.name).fit(samples, settings, work, starts)
+
+
+def decoded(fitted: Fitted) -> np.ndarray:
+    """All images of a fit (n, C, H, W)."""
+    return fitted.codec.decode(fitted.codes, np.arange(len(fitted.codes))).numpy()
+
+
+def code_bytes(codes) -> int:
+    """Bytes of the tensors that are stored."""
+    return sum(tensor.nbytes for tensor in codes.tensors().values())
+
+
+def codecs_of(model: LocalModel) -> dict[str, Codec]:
+    """What `LocalModel.from_bytes` needs beside the blob of this model."""
+    return {} if model.about.weights is None else {model.about.weights: model.codec}
+
+
+def reread(model: LocalModel, name: str = "level") -> LocalModel:
+    """The model after a trip through bytes, weights included."""
+    codecs = {digest: registry.from_bytes(codec.to_bytes(), name) for digest, codec in codecs_of(model).items()}
+    return LocalModel.from_bytes(model.to_bytes(), codecs, name)
