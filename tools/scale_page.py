@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from logcl.cli.plan import codec_of, format_time, growth_table, retraining_table, summary
+from logcl.cli.plan import codec_of
 from logcl.core.text import human_bytes
 from logcl.experiments.bench.table import Table
 from logcl.experiments.result import read
 from logcl.memory.forecast.costs import Costs, Measured, measured, pick_costs
 from logcl.memory.forecast.forecast import Load, forecast, growth
+from logcl.memory.forecast.tables import format_time, growth_table, retraining_table, summary
 from logcl.memory.presets import preset
 from logcl.memory.settings import Settings
 

@@ -88,9 +88,9 @@ class Forecast(Frozen):
     day_worst: Work
     """The day that starts with the worst task."""
     busy: float
-    """Share of the time in which a task is being absorbed; above 1, tasks queue up."""
+    """Fraction of the time spent absorbing; above 1, tasks queue up."""
     global_model: Work
-    """Training it once, in all epochs, data-parallel, one batch shared by all cores."""
+    """Training it once, for all epochs: data-parallel, each batch divided among all cores."""
     worst: tuple[int, int]
     """Samples held before and after the worst task, the one that fits the most samples."""
     worst_levels: tuple[int, ...]
@@ -185,7 +185,7 @@ def _global_model(load: Load, costs: Costs) -> Work:
 
 
 def _sent(count: Values, load: Load) -> tuple[Values, Values]:
-    """The part of `count` bytes that concerns other nodes than the first, and the seconds to send it."""
+    """Of `count` bytes, those that travel between nodes, and the seconds they take."""
     remote = count * (load.nodes - 1) / load.nodes
     return remote, remote / (load.network * 1e9 / 8)
 
