@@ -57,7 +57,8 @@ class QuantisedCodes:
         return replace(self, coded=entropy.encode(self.symbols(rows)))
 
     def coarsened(self, factor: int) -> QuantisedCodes:
-        """Steps `factor` times as large."""
+        """Steps `factor` times as large, up to a size at which every symbol is zero."""
+        factor = min(factor, _LARGEST_FACTOR // self.factor)
         symbols = self.symbols(np.arange(len(self))).astype(np.int32)
         coarse = np.sign(symbols) * np.floor(np.abs(symbols) / factor + ROUNDING)
         return replace(self, coded=entropy.encode(coarse.astype(np.int16)), factor=self.factor * factor)
@@ -72,10 +73,14 @@ class QuantisedCodes:
         tensors: Mapping[str, Tensor], samples: int, blocks: int, length: int, name: str
     ) -> QuantisedCodes:
         """What `tensors` gave, checked against the number of samples and the length of a code."""
-        # numpy does not know all of torch's types, but all that codes are stored in.
-        arrays = {key: value.numpy() for key, value in tensors.items() if not value.is_floating_point()}
-        factor = arrays.pop("factor", np.ones(1, np.int64))
-        if factor.shape != (1,) or factor.dtype != np.int64 or not 1 <= factor[0] <= _LARGEST_FACTOR:
+        factor = tensors.get("factor", torch.ones(1, dtype=torch.int64))
+        if factor.shape != (1,) or factor.dtype != torch.int64 or not 1 <= int(factor) <= _LARGEST_FACTOR:
             raise Damaged(f"{name} has steps of an impossible size; `logcl verify` says what is intact")
+        # numpy does not know all of torch's types, but all that codes are stored in.
+        arrays = {
+            key: value.numpy()
+            for key, value in tensors.items()
+            if key != "factor" and not value.is_floating_point()
+        }
         coded = entropy.from_tensors(arrays, samples * blocks, length, name)
-        return QuantisedCodes(coded, blocks, int(factor[0]), name)
+        return QuantisedCodes(coded, blocks, int(factor), name)
