@@ -99,7 +99,8 @@ def _show_task(path: Path, incoming: int, as_json: bool) -> None:
     file = MemoryFile(path)
     fields = file.header().fields
     settings = fields.get("settings")
-    n, unit = fields.get("n"), settings.get("unit") if isinstance(settings, dict) else None
+    n = fields.get("last", fields.get("n"))
+    unit = settings.get("unit") if isinstance(settings, dict) else None
     if type(n) is not int or type(unit) is not int or not (0 <= n < MOST_SAMPLES and unit >= 1):
         raise Damaged(f"{file.path}: the header has no valid n and unit; run `logcl verify`")
     change = allocation.plan(n, n + incoming, unit)
@@ -130,11 +131,7 @@ def _show_task(path: Path, incoming: int, as_json: bool) -> None:
 
 def codec_of(settings: Settings) -> tuple[str, str | None]:
     """The codec of a memory and, for an autoencoder, its network, as named in costs.json."""
-    if settings.generator.network == "cosine":
-        return "cosine", None
-    if settings.generator.codes == "quantised":
-        return "autoencoder", settings.generator.network
-    return "index", None
+    return settings.codec.name, getattr(settings.codec, "network", None)
 
 
 def _memory_costs(
@@ -145,23 +142,25 @@ def _memory_costs(
     from logcl.memory.presets import preset
     from logcl.memory.settings import override
 
-    n, sizes = 0, []
+    n, levels, total = 0, 0, 0
     if path is not None:
         if image_shape is not None or unit is not None:
             raise BadSettings(f"{path} has its own settings; leave out --image-shape and --unit")
         memory = Memory.open(path)
         settings, n = memory.settings, memory.n
-        sizes = [size for name, size in memory.file.sizes().items() if name.startswith("level-")]
+        sizes = memory.file.sizes()
+        levels = sum(name.startswith("level-") for name in sizes)
+        total = sum(size for name, size in sizes.items() if name.startswith(("level-", "weights-")))
     elif image_shape is not None:
         settings = override(preset("fast", parse_shape(image_shape)), {"unit": unit} if unit else {})
     else:
         raise BadSettings("--simulate needs a MEMORY or an --image-shape, e.g. --image-shape 3x224x224")
     costs = pick_costs(settings.image_shape, *codec_of(settings), settings.classifier.width)
-    if path is not None and sizes:  # the bytes of its own images
-        codec, total = costs.codec, sum(sizes)
-        fixed = codec.level_bytes if total > len(sizes) * codec.level_bytes else 0.0
+    if path is not None and levels:  # the bytes of its own images
+        codec = costs.codec
+        fixed = codec.level_bytes if total > levels * codec.level_bytes else 0.0
         own = {
-            "sample_bytes": (total - len(sizes) * fixed) / (n - n % settings.unit),
+            "sample_bytes": (total - levels * fixed) / (n - n % settings.unit),
             "level_bytes": fixed,
             "images": f"bytes of {path.name}, times of {codec.images}",
         }

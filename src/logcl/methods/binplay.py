@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from logcl.codecs.settings import GeneratorSettings
+from logcl.codecs.index import IndexSettings
 from logcl.memory.presets import preset
+from logcl.memory.settings import Settings
 from logcl.methods.parts.single_model import SingleModel
 
 
@@ -17,9 +18,10 @@ class BinPlay(SingleModel):
     name = "binplay"
     summary = "one decoder with codes from sample indices"
 
-    def generator(self) -> GeneratorSettings:
+    def model_settings(self) -> Settings:
         """Settings whose codes are computed from the sample index."""
         settings = self.problem.settings
-        if settings.generator.codes == "index":
-            return settings.generator
-        return preset("paper-cpu", settings.image_shape).generator
+        if isinstance(settings.codec, IndexSettings):
+            return settings
+        published = preset("paper-cpu", settings.image_shape)
+        return settings.model_copy(update={"codec": published.codec, "labels": published.labels})

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
+from logcl.codecs.base import RateSettings
 from logcl.core.settings import Frozen, ImageShape
 from logcl.memory.settings import Settings, override
 
@@ -24,7 +25,7 @@ _MAX_WIDTH = 4096  # of an image, in pixels
 _LARGEST = 1e300  # the difference of two such values is still finite
 
 # The cosine transform needs no training, whatever the columns are, and merges levels without loss.
-_CODES = {"unit": 128, "generator.network": "cosine", "generator.psnr": 40}
+_CODES = {"unit": 128, "codec.name": "cosine", "codec.psnr": 40}
 _CLASSIFIER = {
     "network": "mlp", "width": 16, "epochs": 20, "min_steps": 200, "learning_rate": 1e-2, "noise": 0.02,
     "mirror": False, "shift": 0,
@@ -101,6 +102,6 @@ def table_shape(columns: int) -> ImageShape:
 def table_settings(settings: Settings) -> Settings:
     """The settings of a preset, adapted to tables."""
     changes: dict[str, Any] = {f"classifier.{name}": value for name, value in _CLASSIFIER.items()}
-    if settings.generator.codes == "quantised":
+    if isinstance(settings.codec, RateSettings):
         changes |= _CODES
     return override(settings, changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import torch
 from torch import Tensor
 
 from logcl.allocation import Slot
-from logcl.codecs.settings import GeneratorSettings
+from logcl.codecs import registry
 from logcl.memory import samples
 from logcl.memory.local_model import LocalModel
+from logcl.memory.settings import Settings
 from logcl.methods.parts.protocol import BOOKKEEPING, Effort, Method, Problem, Replayed, State
 from logcl.methods.parts.solver import Retrained
 from logcl.streams import Task
@@ -32,20 +34,21 @@ class SingleModel(Method):
         self.arrival = np.empty(0, dtype=np.int64)
         self._new = 0
 
-    def generator(self) -> GeneratorSettings:
+    def model_settings(self) -> Settings:
         """The model's settings: those of LogCL's local models."""
-        return self.problem.settings.generator
+        return self.problem.settings
 
     def learn(self, task: Task) -> None:
         """Refit the model on the task and on replay of everything before."""
-        settings = self.problem.settings.model_copy(update={"generator": self.generator()})
+        settings, progress = self.model_settings(), self.problem.progress
         with self.problem.clock("absorb"):
-            parts = [samples.raw(np.asarray(task.x), np.asarray(task.y))]
+            together = samples.raw(np.asarray(task.x), np.asarray(task.y), len(self.arrival) + 1)
+            starts = []
             if self.model is not None:
-                parts.insert(0, self.model.samples())
-            together = samples.concatenate(parts)
+                together = samples.concatenate([self.model.samples(), together])
+                starts.append(self.model.codec)
             slot = Slot(0, 1, len(together))
-            self.model, order = LocalModel.fit(slot, together, settings, 0, self.problem.progress, self.model)
+            self.model, order = LocalModel.fit(slot, together, settings, 0, progress, starts)
         self.arrival = np.append(self.arrival, np.arange(len(self.arrival), len(together)))[order]
         self._new = len(task)
         self.solver.outdated()
@@ -69,15 +72,19 @@ class SingleModel(Method):
 
     def state(self) -> State:
         """The model, in the bytes that a memory file would store, and the order of arrival."""
-        blob = self.model.to_bytes() if self.model is not None else b""
-        return super().state() | {
-            "model": torch.from_numpy(np.frombuffer(blob, np.uint8).copy()),
-            f"{BOOKKEEPING}arrival": torch.from_numpy(self.arrival),
-        }
+        blobs = {"model": b"", "weights": b""}
+        if self.model is not None:
+            blobs["model"] = self.model.to_bytes()
+            blobs["weights"] = self.model.codec.to_bytes() if self.model.about.weights else b""
+        arrays = {name: np.frombuffer(blob, np.uint8).copy() for name, blob in blobs.items()}
+        arrays[f"{BOOKKEEPING}arrival"] = self.arrival
+        return super().state() | {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def restore(self, state: State) -> None:
         """The inverse of `state`."""
         super().restore(state)
-        blob = state["model"].numpy().tobytes()
-        self.model = LocalModel.from_bytes(blob, "the generative model") if blob else None
+        blob, weights = (state[name].numpy().tobytes() for name in ("model", "weights"))
+        name = "the generative model"
+        codecs = {sha256(weights).hexdigest(): registry.from_bytes(weights, name)} if weights else {}
+        self.model = LocalModel.from_bytes(blob, codecs, name) if blob else None
         self.arrival = state[f"{BOOKKEEPING}arrival"].numpy().copy()
