@@ -20,6 +20,7 @@ from PIL import Image
 
 from logcl.allocation import Slot
 from logcl.core.images import squared_errors
+from logcl.memory.fitting import Fit
 from logcl.memory.local_model import LocalModel
 from logcl.memory.presets import preset
 from logcl.memory.samples import raw
@@ -68,21 +69,14 @@ def ours(images: NDArray[np.uint8]) -> Iterator[tuple[str, float, float, float]]
     for divisor in (48, 28, 16) if small else (24, 12):
         kinds.append(
             (
-                f"quantised, {network['network']}",
-                {**network, **learned, **rate, "bytes_per_sample": values / divisor},
+                f"autoencoder, {network['network']}",
+                {"name": "autoencoder", **network, **learned, **rate, "bytes_per_sample": values / divisor},
             )
         )
-    for divisor in (28, 16) if small else (24, 12):
-        bits = round(values / divisor) * 8
-        kinds.append(
-            (f"binary, {network['network']}", {**network, **learned, **rate, "codes": "binary", "bits": bits})
-        )
     for psnr in (18, 22, 26) if small else (24, 26, 28, 30, 34):
-        kinds.append(("cosine", {"network": "cosine", "width": 1, "psnr": psnr}))
+        kinds.append(("cosine", {"name": "cosine", "psnr": psnr}))
     for name, changes in kinds:
-        settings = override(
-            preset("fast", shape), {f"generator.{key}": value for key, value in changes.items()}
-        )
+        settings = override(preset("fast", shape), {f"codec.{key}": value for key, value in changes.items()})
         yield name, *fit(images, settings)
 
 
@@ -90,10 +84,11 @@ def fit(images: NDArray[np.uint8], settings: Settings) -> tuple[float, float, fl
     """Bytes a sample, dB and seconds of one level."""
     samples = raw(images, np.zeros(len(images), np.int64))
     began = time.perf_counter()
-    model, _ = LocalModel.fit(Slot(0, 1, len(images)), samples, settings, 0)
+    model, order = LocalModel.fit(Slot(0, 1, len(images)), samples, settings, 0)
     seconds = time.perf_counter() - began
     errors = squared_errors(images, model.replay()[0].numpy())
-    return len(model.to_bytes()) / len(images), _decibels(float(errors.mean())), seconds
+    stored = sum(map(len, Fit.of(model, order).parts.values()))
+    return stored / len(images), _decibels(float(errors.mean())), seconds
 
 
 def codecs(images: NDArray[np.uint8]) -> Iterator[tuple[str, float, float, float]]:

@@ -35,7 +35,7 @@ from logcl.nn.engines.ray import Ray
 
 ROUNDS = 3
 UNIT = 64
-SETTINGS = {"generator.min_steps": 2500, "generator.epochs": 1, "generator.patience": 0}
+SETTINGS = {"codec.min_steps": 2500, "codec.epochs": 1, "codec.patience": 0}
 """Steps enough that every level of the task takes as many: equal fits."""
 
 

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from logcl.codecs import bits as codes
-from logcl.codecs import encoding
-from logcl.codecs.settings import GeneratorSettings
-from logcl.codecs.stored import IndexCodes
+from logcl.codecs.base import FitInput
+from logcl.codecs.index import IndexDecoder, IndexSettings
 from logcl.core.settings import Recipe
 from logcl.memory.presets import preset
 from logcl.nn import networks
+from logcl.nn.images import to_unit
 from logcl.nn.training import Work, fit, generator_for, seeded
 from logcl.streams import open_stream
 
@@ -110,7 +110,7 @@ def train(network: nn.Module, images: Tensor, seconds: float) -> None:
     """As many steps as the processor seconds allow, judged by the first twenty."""
 
     def loss(rows: Tensor) -> Tensor:
-        return nn.functional.mse_loss(network(rows), encoding.to_unit(images[rows]))
+        return nn.functional.mse_loss(network(rows), to_unit(images[rows]))
 
     start = time.process_time()
     probe = Recipe(epochs=1, min_steps=20, batch_size=256, learning_rate=1e-6)
@@ -128,36 +128,37 @@ def error(network: nn.Module, images: Tensor) -> float:
     with torch.no_grad():
         for rows in torch.arange(len(images)).split(1024):
             decoded = (network(rows) * 255).round() / 255
-            total += float((decoded - encoding.to_unit(images[rows])).square().sum())
+            total += float((decoded - to_unit(images[rows])).square().sum())
     return total / images.numel()
 
 
 class Superposed(nn.Module):
-    """The preset's decoder, or another number of rows; trained by `encoding.superposed`, warm-up included."""
+    """The preset's decoder, or another number of rows; trained as the codec does it, warm-up included."""
 
-    def __init__(self, images: Tensor, bits: int, options: GeneratorSettings) -> None:
+    def __init__(self, images: Tensor, bits: int, settings: IndexSettings) -> None:
         super().__init__()
         units = networks.hidden_units(SHAPE)
         width = (BYTES * len(images) // 2 - 785 * units) // (2**bits + units)
-        spec = networks.AutoencoderSpec(network="superposed", image_shape=SHAPE, length=bits, width=width)
-        given = IndexCodes(1, spec.code_length, spec.length)
-        made = encoding.superposed(images.numpy(), given, spec, options, Work(generator_for(0)))
-        self.decoder, self.codes = made.decoder, made.codes
+        settings = settings.model_copy(update={"bits": bits, "width": width})
+        indices = np.arange(1, len(images) + 1)
+        samples = FitInput(images.numpy(), indices, indices > 0, [len(images)], level=0, top_level=0)
+        fitted = IndexDecoder.fit(samples, settings, Work(generator_for(0)))
+        self.codec, self.codes = fitted.codec, fitted.codes
 
     def forward(self, rows: Tensor) -> Tensor:
-        image: Tensor = self.decoder(torch.from_numpy(self.codes.inputs(rows.numpy())))
-        return image
+        return to_unit(self.codec.decode(self.codes, rows.numpy()))
 
 
 def compare(images: Tensor) -> Iterator[tuple[str, nn.Module, float]]:
     """Name, trained decoder and processor seconds of each competitor."""
     count = len(images)
-    options = preset("paper-cpu", SHAPE).generator
+    settings = preset("paper-cpu", SHAPE).codec
+    assert isinstance(settings, IndexSettings)
     seconds = math.nan
     private = (count - 1).bit_length()
     for bits in (12, 10, private):
         start = time.process_time()
-        network = Superposed(images, bits, options)
+        network = Superposed(images, bits, settings)
         spent = time.process_time() - start
         seconds = spent if math.isnan(seconds) else seconds
         note = (

@@ -36,10 +36,11 @@ from logcl.cli.plan import codec_of
 from logcl.core.settings import ImageShape
 from logcl.memory.file.sqlite import PAGE
 from logcl.memory.forecast.costs import ClassifierCosts, CodecCosts, Measured
+from logcl.memory.fitting import Fit
 from logcl.memory.local_model import LocalModel
 from logcl.memory.presets import preset
 from logcl.memory.samples import raw
-from logcl.memory.settings import override
+from logcl.memory.settings import applicable, override
 from logcl.nn import networks
 from logcl.nn.classification import train_network
 from logcl.nn.training import Work, generator_for
@@ -50,7 +51,7 @@ COSTS = Path(__file__).parent.parent / "src" / "logcl" / "memory" / "forecast" /
 REPEATS = 3
 FEW = 32
 """Samples of a first, small task."""
-QUICK = {"generator.epochs": 1, "generator.min_steps": 4}
+QUICK = {"codec.epochs": 1, "codec.min_steps": 4}
 """Settings where the length of training does not matter."""
 PHOTOGRAPH = (3, 224, 224)
 T = TypeVar("T")
@@ -156,13 +157,16 @@ def measure_codec(kind: Kind, quick: bool) -> CodecCosts:
     settings = preset("fast", kind.shape)
     sizes, ram_samples = kind.fits, kind.ram_samples
     if quick:
-        settings, sizes, ram_samples = override(settings, QUICK), (1, 4, 16), 2 * FEW
+        settings, sizes, ram_samples = override(settings, applicable(settings, QUICK)), (1, 4, 16), 2 * FEW
     x = kind.images(sizes[-1])
     y = np.arange(len(x)) % 100
 
     def fitted(count: int, start: LocalModel | None) -> LocalModel:
-        level = Slot(0, 1, count)
-        return LocalModel.fit(level, raw(x[:count], y[:count]), settings, 0, None, start)[0]
+        level, starts = Slot(0, 1, count), [start.codec] if start else []
+        return LocalModel.fit(level, raw(x[:count], y[:count]), settings, 0, None, starts)[0]
+
+    def stored_bytes(model: LocalModel) -> int:
+        return sum(map(len, Fit.of(model, np.arange(len(model))).parts.values()))
 
     # Networks start from the largest level; of a cosine level only the step is reused, any size will do.
     name, network = codec_of(settings)
@@ -173,7 +177,7 @@ def measure_codec(kind: Kind, quick: bool) -> CodecCosts:
     def draw() -> None:
         large.replay(drawn.integers(1, sizes[-1] + 1, min(128, sizes[-1])))
 
-    few, many = (len(fits[count][1].to_bytes()) * PAGE / (PAGE - 4) for count in sizes[1:])
+    few, many = (stored_bytes(fits[count][1]) * PAGE / (PAGE - 4) for count in sizes[1:])
     per_sample = (many - few) / (sizes[-1] - sizes[1])
     return CodecCosts(
         image_shape=kind.shape,
@@ -200,7 +204,8 @@ def _absorb(name: str, count: int) -> int:
     torch.set_num_threads(1)
     kind, before = KINDS[name], _peak()
     with tempfile.TemporaryDirectory() as folder:
-        settings = override(preset("fast", kind.shape), {"unit": FEW, **QUICK})
+        settings = preset("fast", kind.shape)
+        settings = override(settings, {"unit": FEW, **applicable(settings, QUICK)})
         memory = Memory.create(Path(folder) / "peak.logcl", settings)
         x, y = kind.images(count), np.arange(count) % 100
         for rows in (slice(0, FEW), slice(FEW, None)):

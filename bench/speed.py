@@ -35,7 +35,7 @@ from logcl import Memory
 from logcl.core.errors import BadSettings, DataError
 from logcl.core.progress import Advance, Progress, Silent
 from logcl.memory.presets import preset
-from logcl.memory.settings import Settings, override
+from logcl.memory.settings import Settings, applicable, override
 from logcl.nn.classification import train_network
 from logcl.nn.networks import ClassifierSpec
 from logcl.nn.training import Work, generator_for
@@ -45,7 +45,7 @@ from streams import cpu_name
 SIZES = {(1, 8, 8): 1024, (1, 28, 28): 4096, (3, 32, 32): 2048, (3, 64, 64): 1024}
 """Image shape → samples."""
 STREAMS = {(1, 8, 8): "digits", (1, 28, 28): "mnist", (3, 32, 32): "cifar100"}
-QUICK = {"generator.epochs": 1, "generator.min_steps": 40, "generator.warm_up_epochs": 1}
+QUICK = {"codec.epochs": 1, "codec.min_steps": 40, "codec.warm_up_epochs": 1}
 PRODUCTS = (
     "aten::mm",
     "aten::addmm",
@@ -138,7 +138,8 @@ def share_of_products(work: Callable[[Progress], Any]) -> float | None:
 
 def measure(name: str, shape: tuple[int, int, int], count: int, quick: bool) -> dict[str, Any]:
     x, y, source = images(shape, count)
-    settings = override(preset(name, shape), {"unit": count, **(QUICK if quick else {})})
+    settings = preset(name, shape)
+    settings = override(settings, {"unit": count, **(applicable(settings, QUICK) if quick else {})})
     with tempfile.TemporaryDirectory() as folder:
         epoch(x[: count // 4], y[: count // 4], settings, Silent())  # the first use of a network is slow
         memory = Memory.create(Path(folder) / "timed.logcl", settings)

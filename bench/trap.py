@@ -25,10 +25,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from logcl.codecs import quantising
-from logcl.core.settings import Recipe
+from logcl.codecs import autoencoder
+from logcl.core.settings import ClassifierSettings, Recipe
 from logcl.core.text import spread
-from logcl.memory import diagnostics, local_model
+from logcl.memory import diagnostics
+from logcl.memory.local_model import LocalModel
 from logcl.memory.memory import Memory
 from logcl.memory.presets import preset
 from logcl.memory.settings import Settings, override
@@ -86,7 +87,7 @@ def main() -> None:
             preset("fast", stream.image_shape), {"seed": seed, "classifier.epochs": arguments.epochs}
         )
         if arguments.bytes_per_sample:
-            settings = override(settings, {"generator.bytes_per_sample": arguments.bytes_per_sample})
+            settings = override(settings, {"codec.bytes_per_sample": arguments.bytes_per_sample})
         tasks = list(stream)
         if arguments.memory:
             memories = {False: given(arguments.memory, settings)}
@@ -102,7 +103,7 @@ def main() -> None:
     command = " ".join(["python bench/trap.py", *sys.argv[1:]])
     print(
         f"Made by `{command}`. {sum(map(len, tasks)):,} images of MNIST in five tasks, `fast`,\n"
-        f"{arguments.epochs} passes of the classifier, {arguments.seeds} seed(s). "
+        f"{arguments.epochs} epochs of the classifier, {arguments.seeds} seed(s). "
         f"The same classifier on the raw images, noise 0.3: {100 * np.mean(joint):.2f} %.\n"
     )
     print("| replay is given | accuracy % | gap between levels | level told, of its classes |")
@@ -119,15 +120,16 @@ def absorbed(tasks: list[Task], settings: Settings, features: bool) -> Snapshot:
     """A memory of all tasks; `features` measures distortion by a labeller that is trained on each level."""
     with tempfile.TemporaryDirectory() as folder:
         memory = Memory.create(Path(folder) / "memory.logcl", settings)
-        usual = local_model._encode
+        usual = LocalModel.fit
 
-        def encode(slot, samples, spec, options, work, start):
+        def fit(slot, samples, *rest):
+            work = Work(generator_for(settings.seed, slot.level, slot.start))
             measure = feature_distance(samples.x, samples.y, settings, work)
-            trained = functools.partial(quantising.trained, distortion=measure)
-            with mock.patch.object(quantising, "trained", trained):
-                return usual(slot, samples, spec, options, work, start)
+            train = functools.partial(autoencoder.train, distortion=measure)
+            with mock.patch.object(autoencoder, "train", train):
+                return usual(slot, samples, *rest)
 
-        with mock.patch.object(local_model, "_encode", encode if features else usual):
+        with mock.patch.object(LocalModel, "fit", staticmethod(fit if features else usual)):
             for task in tasks:
                 memory.absorb(task.x, task.y)
         return memory.snapshot()
@@ -136,9 +138,13 @@ def absorbed(tasks: list[Task], settings: Settings, features: bool) -> Snapshot:
 def given(path: Path, settings: Settings) -> Snapshot:
     """A memory that there is, with the classifier's settings of this comparison."""
     now = Memory.open(path).snapshot()
-    return dataclasses.replace(
-        now, settings=now.settings.model_copy(update={"classifier": settings.classifier})
-    )
+    return with_classifier(now, settings.classifier)
+
+
+def with_classifier(now: Snapshot, classifier: ClassifierSettings) -> Snapshot:
+    """The same memory with another classifier in its settings."""
+    settings = now.settings.model_copy(update={"classifier": classifier})
+    return dataclasses.replace(now, manifest=now.manifest.model_copy(update={"settings": settings}))
 
 
 def feature_distance(x: Images, y: NDArray[np.int64], settings: Settings, work: Work):
@@ -189,10 +195,7 @@ def examined(now: Snapshot, way: Way, stream: Stream) -> tuple[float, float, flo
     )  # fmt: skip
     numbers = {int(label): number for number, label in enumerate(now.classes)}
     test_x, test_y = way.both(np.asarray(stream.test_x)), np.array([numbers[int(y)] for y in stream.test_y])
-    seen = dataclasses.replace(
-        now,
-        settings=now.settings.model_copy(update={"classifier": settings}),
-    )
+    seen = with_classifier(now, settings)
     drawn = diagnostics._draw(now)
     # What the probe sees has gone through the same; the noise of the settings is added by the probe itself.
     rows = torch.from_numpy(_rows_of(now, drawn))

@@ -42,7 +42,7 @@ def main() -> None:
         tasks = [Task(task.x[:each], task.y[:each]) for task in stream]
         settings = override(preset("fast", stream.image_shape), {"seed": seed})
         for warm in (True, False):
-            snapshots, seconds = absorbed(tasks, override(settings, {"generator.warm_start": warm}))
+            snapshots, seconds = absorbed(tasks, override(settings, {"codec.warm_start": warm}))
             now = snapshots[-1]
             images, _ = now.everything()
             error = squared_error(images.numpy(), np.concatenate([task.x for task in tasks]))

@@ -36,7 +36,7 @@ UNIT = 128
 waiting = UNIT * int(np.prod(SHAPE))
 per_picture = 0.9 * (BUDGET - waiting) / EXPECTED  # a tenth is for tables and labels
 memory = Memory.open(
-    "camera.logcl", image_shape=SHAPE, unit=UNIT, settings={"generator.bytes_per_sample": per_picture}
+    "camera.logcl", image_shape=SHAPE, unit=UNIT, settings={"codec.bytes_per_sample": per_picture}
 )
 print(f"{per_picture:.0f} bytes per picture, raw {np.prod(SHAPE):,}")
 

@@ -13,7 +13,7 @@ from logcl.nn.engines.ray import Ray
 digits = load_digits()
 images = np.uint8(np.rint(digits.images * 255 / 16))
 labels = digits.target
-settings = {"generator.min_steps": 300}
+settings = {"codec.min_steps": 300}
 
 # %% [markdown]
 # The same task on a cluster and in this process: the memories are equal to the bit.

@@ -34,7 +34,7 @@ BRIEFLY = (
     ("--scale small", "--scale smoke --methods joint"),
     ("run cifar100 --preset offline", "run photos/ --tasks 2 --preset offline --set classifier.epochs=1"),
     ("--seeds 3", "--seeds 1"),
-    ("logcl run digits", f"logcl run digits --set generator.min_steps=30 --set generator.epochs=1 {_FEW}"),
+    ("logcl run digits", f"logcl run digits --set codec.min_steps=30 --set codec.epochs=1 {_FEW}"),
     ("logcl run     photos/", f"logcl run photos/ --set classifier.width=8 {_FEW}"),
 )
 """What would take long is made shorter: fewer seeds, steps, samples, small networks; every word is tried."""

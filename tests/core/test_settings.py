@@ -1,74 +1,72 @@
 """Settings: of two that say the same thing the one given holds, and contradictions are one sentence."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from logcl.cli.console import parse_changes
-from logcl.codecs.settings import GeneratorSettings
+from logcl.codecs import registry
+from logcl.codecs.base import RateSettings
 from logcl.core.errors import BadSettings
 from logcl.core.settings import described
 from logcl.memory.presets import preset
-from logcl.memory.settings import override
+from logcl.memory.settings import Settings, override
 
 GREY, COLOUR = (1, 8, 8), (3, 32, 32)
 
 
-def targets(generator: GeneratorSettings) -> tuple[float | None, float | None]:
-    return generator.bytes_per_sample, generator.psnr
+def targets(settings: Settings) -> tuple[float | None, float | None]:
+    assert isinstance(settings.codec, RateSettings)
+    return settings.codec.bytes_per_sample, settings.codec.psnr
 
 
-def test_presets_have_one_target_where_codes_are_quantised_and_none_elsewhere():
-    assert targets(preset("fast", GREY).generator) == (8, None)
-    assert targets(preset("fast", COLOUR).generator) == (None, 30)
+def test_presets_have_one_target_where_the_rate_can_be_chosen():
+    assert targets(preset("fast", GREY)) == (8, None)
+    assert targets(preset("fast", COLOUR)) == (None, 30)
     for name in ("paper-cpu", "paper"):
-        assert targets(preset(name, COLOUR).generator) == (None, None)
+        assert not isinstance(preset(name, COLOUR).codec, RateSettings)
 
 
 @pytest.mark.parametrize("shape", [GREY, COLOUR])
 def test_the_target_that_is_given_replaces_the_other(shape):
     settings = preset("fast", shape)
-    by_quality = override(settings, {"generator.psnr": 33})
-    assert targets(by_quality.generator) == (None, 33)
-    by_bytes = override(by_quality, {"generator.bytes_per_sample": "12.5"})
-    assert targets(by_bytes.generator) == (12.5, None)
-    assert override(by_bytes, {"generator.psnr": 33}) == by_quality
+    by_quality = override(settings, {"codec.psnr": 33})
+    assert targets(by_quality) == (None, 33)
+    by_bytes = override(by_quality, {"codec.bytes_per_sample": "12.5"})
+    assert targets(by_bytes) == (12.5, None)
+    assert override(by_bytes, {"codec.psnr": 33}) == by_quality
 
 
-@given(st.integers(1, 10_000))
-def test_bits_are_the_size_of_a_code_of_any_kind(bits):
-    assert targets(override(preset("fast", COLOUR), {"bits": bits}).generator) == (bits / 8, None)
-    binary = override(preset("fast", GREY), {"generator.codes": "binary", "bits": str(bits)})
-    assert binary.generator.bits == bits
-    assert targets(binary.generator) == (None, None)
-    index = override(preset("fast", GREY), {"generator.codes": "index", "bits": bits})
-    assert index.generator.bits == bits
+@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("shape", [GREY, COLOUR])
+def test_choosing_a_codec_takes_its_own_settings(name, shape):
+    settings = preset("fast", shape)
+    chosen = override(settings, {"codec.name": name})
+    kind = registry.find(name)
+    expected = settings.codec if name == settings.codec.name else kind.Settings.for_images(shape)
+    assert isinstance(chosen.codec, kind.Settings)
+    assert chosen.codec == expected
+    assert chosen.model_copy(update={"codec": settings.codec}) == settings
+    back = override(chosen, {"codec.name": settings.codec.name})
+    assert back == settings
 
 
-def test_codes_of_another_kind_have_no_target():
-    settings = override(preset("fast", GREY), {"generator.codes": "index"})
-    assert targets(settings.generator) == (None, None)
-    back = override(settings, {"generator.codes": "quantised", "generator.psnr": 20})
-    assert targets(back.generator) == (None, 20)
+def test_a_codec_and_its_rate_are_chosen_at_once():
+    assert targets(override(preset("fast", GREY), {"codec.name": "cosine", "codec.psnr": 20})) == (None, 20)
+    by_bytes = override(preset("fast", GREY), {"codec.name": "cosine", "codec.bytes_per_sample": 9})
+    assert targets(by_bytes) == (9, None)
 
 
 CONTRADICTIONS = {
-    "two targets": ({"generator.psnr": 30, "generator.bytes_per_sample": 9}, "needs either"),
-    "bits and quality": ({"bits": 80, "generator.psnr": 30}, "needs either"),
-    "bits and bytes": ({"bits": 80, "generator.bytes_per_sample": 9}, "say the same thing"),
-    "bits and bits": ({"bits": 80, "generator.codes": "binary", "generator.bits": 9}, "say the same thing"),
-    "quality of bits": ({"generator.codes": "binary", "generator.psnr": 30}, "= binary have generator.bits"),
-    "bytes of an index": ({"generator.codes": "index", "generator.bytes_per_sample": 9}, "= quantised"),
-    "bits of cosines": ({"generator.network": "cosine", "generator.codes": "binary"}, "not cosine"),
-    "an index for planes": ({"generator.network": "conv", "generator.codes": "index"}, "needs network = mlp"),
-    "no bytes": ({"generator.bytes_per_sample": 0}, "greater than 0"),
-    "bytes that are no number": ({"generator.bytes_per_sample": "nan"}, "finite number"),
-    "too good": ({"generator.psnr": 60}, "less than or equal to 40"),
-    "bits in words": ({"bits": "many"}, "bits is 'many'; give a number"),
-    "bits of nothing": ({"bits": None}, "bits is None; give a number"),
-    "no bits": ({"bits": 0}, "greater than 0"),
-    "an unknown code": ({"generator.codes": "morse"}, "'quantised', 'binary' or 'index'"),
-    "a misspelt name": ({"generator.bytes": 9}, "there is no setting 'generator.bytes'"),
+    "two targets": ({"codec.psnr": 30, "codec.bytes_per_sample": 9}, "needs either"),
+    "bytes of an index": ({"codec.name": "index", "codec.bytes_per_sample": 9}, "there is no setting"),
+    "an index for planes": ({"codec.name": "index", "codec.network": "conv"}, "'superposed'"),
+    "steps of cosines": ({"codec.name": "cosine", "codec.epochs": 9}, "there is no setting 'codec.epochs'"),
+    "no bytes": ({"codec.bytes_per_sample": 0}, "greater than 0"),
+    "bytes that are no number": ({"codec.bytes_per_sample": "nan"}, "finite number"),
+    "too good": ({"codec.psnr": 60}, "less than or equal to 40"),
+    "no target": ({"codec.bytes_per_sample": None}, "needs either bytes_per_sample or psnr"),
+    "an unknown codec": ({"codec.name": "morse"}, "there is no codec 'morse'"),
+    "an old name": ({"generator.epochs": 9}, "there is no setting 'generator.epochs'"),
+    "a misspelt name": ({"codec.bytes": 9}, "there is no setting 'codec.bytes'"),
 }  # fmt: skip
 
 
@@ -82,11 +80,6 @@ def test_contradictions_are_one_sentence(changes, problem):
     assert "Value error" not in message
 
 
-def test_quantised_codes_need_a_target():
-    with pytest.raises(BadSettings, match=r"needs either generator.bytes_per_sample or generator.psnr"):
-        override(preset("paper-cpu", GREY), {"generator.codes": "quantised", "generator.network": "mlp"})
-
-
 @pytest.mark.parametrize("name", ["fast", "paper-cpu", "paper"])
 @pytest.mark.parametrize("shape", [GREY, COLOUR])
 def test_settings_are_not_changed_by_what_they_already_are(name, shape):
@@ -96,17 +89,10 @@ def test_settings_are_not_changed_by_what_they_already_are(name, shape):
     assert override(settings, {}) == settings
 
 
-def test_the_command_line_takes_one_of_the_three():
+def test_the_command_line_takes_bytes_or_quality():
     assert parse_changes(None) == {}
-    assert parse_changes(["unit = 7"], bits=80) == {"bits": 80, "unit": "7"}
-    assert parse_changes([], bytes_per_sample=2.5) == {"generator.bytes_per_sample": 2.5}
-    assert parse_changes([], psnr=30) == {"generator.psnr": 30}
-    for two in (
-        {"bits": 8, "psnr": 3},
-        {"bits": 8, "bytes_per_sample": 1},
-        {"bytes_per_sample": 1, "psnr": 3},
-    ):
-        with pytest.raises(BadSettings, match="give only one of --bits, --bytes-per-sample and --psnr"):
-            parse_changes(None, **two)
-    with pytest.raises(BadSettings, match="--set unit has no value"):
-        parse_changes(["unit"])
+    assert parse_changes(["unit = 7"]) == {"unit": "7"}
+    assert parse_changes([], bytes_per_sample=2.5) == {"codec.bytes_per_sample": 2.5}
+    assert parse_changes([], psnr=30) == {"codec.psnr": 30}
+    with pytest.raises(BadSettings, match="give only one of --bytes-per-sample and --psnr"):
+        parse_changes(None, bytes_per_sample=1, psnr=3)

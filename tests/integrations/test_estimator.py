@@ -571,7 +571,7 @@ def test_unknown_presets_and_settings_are_refused(iris):
 
 
 def test_table_with_the_published_method(iris, quick):
-    quick = {**quick, "generator.warm_up_epochs": 1, "generator.labeller_training.min_steps": 0}
+    quick = {**quick, "codec.warm_up_epochs": 1, "labels.training.min_steps": 0}
     clf = LogCLClassifier(preset="paper-cpu", unit=64, settings=quick, random_state=0).fit(iris[0], iris[2])
-    assert clf.memory_.settings.generator.network == "superposed"
+    assert clf.memory_.settings.codec.network == "superposed"
     assert clf.predict(iris[1]).shape == (38,)

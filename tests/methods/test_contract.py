@@ -30,10 +30,10 @@ FORGETS = {"finetune", "ewc", "ewc-online", "si"}
 
 QUICK = {
     "unit": 64,
-    "generator.min_steps": 150,
-    "generator.epochs": 3,
-    "generator.warm_up_epochs": 3,
-    "generator.labeller_training.min_steps": 150,
+    "codec.min_steps": 150,
+    "codec.epochs": 3,
+    "codec.warm_up_epochs": 3,
+    "labels.training.min_steps": 150,
     "classifier.network": "convnet",
     "classifier.width": 8,
     "classifier.min_steps": 60,
@@ -149,7 +149,7 @@ class TestEveryMethod:
 )
 class TestFirstTasks:
     def test_survives_one_sample_and_one_class(self, name, tmp_path, digits):
-        method = make(name, tmp_path, **{"classifier.min_steps": 5, "generator.min_steps": 20})
+        method = make(name, tmp_path, **{"classifier.min_steps": 5, "codec.min_steps": 20})
         (one,) = tasks(digits, (7,), limit=1)
         (single,) = tasks(digits, (4,), limit=70)
         (two,) = tasks(digits, (0, 1), limit=60)
@@ -208,7 +208,7 @@ def test_an_interrupted_run_has_the_result_of_an_uninterrupted_one(name, changes
     x, y = digits
     members = [np.flatnonzero(np.isin(y, group))[:30] for group in ((0, 1), (2, 3), (4, 5))]
     stream = Stream("digits", NAMES, x, y, tuple(members), x[1000:1100], y[1000:1100])
-    few = {"generator.min_steps": 5, "generator.labeller_training.min_steps": 5, "classifier.min_steps": 5}
+    few = {"codec.min_steps": 5, "labels.training.min_steps": 5, "classifier.min_steps": 5}
     settings = problem(tmp_path, name, {**few, **changes, "unit": 16}).settings
     options = {key: 5 for key in OPTIONS.get(name, ()) if key.endswith("min_steps")}
 
@@ -283,13 +283,13 @@ def test_replayed_samples_are_matched_with_their_originals(tmp_path, digits):
         preset("paper-cpu", (1, 8, 8)),
         {
             "unit": 32,
-            "generator.network": "mlp",
-            "generator.bits": 200,
-            "generator.width": 256,
-            "generator.assignment": "greedy",
-            "generator.min_steps": 250,
-            "generator.epochs": 1,
-            "generator.warm_up_epochs": 3,
+            "codec.network": "mlp",
+            "codec.bits": 200,
+            "codec.width": 256,
+            "codec.assignment": "greedy",
+            "codec.min_steps": 250,
+            "codec.epochs": 1,
+            "codec.warm_up_epochs": 3,
         },
     )
     method = methods.create("logcl", Problem(settings, NAMES, tmp_path))

@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Ray's own sockets and pipes
 ]
 
-SETTINGS = {"generator.min_steps": 200, "generator.epochs": 1, "classifier.epochs": 3}
+SETTINGS = {"codec.min_steps": 200, "codec.epochs": 1, "classifier.epochs": 3}
 
 
 class Seen(Silent):
@@ -233,7 +233,7 @@ def is_alive(pid):
     return True
 
 
-QUICK = {"generator.min_steps": 4, "generator.epochs": 1, "classifier.min_steps": 4, "classifier.epochs": 1}
+QUICK = {"codec.min_steps": 4, "codec.epochs": 1, "classifier.min_steps": 4, "classifier.epochs": 1}
 CELLS = [
     Cell(stream="digits", method=method, changes=QUICK, tasks=2, thinning=Thinning(per_class=5))
     for method in ("logcl", "joint", "er")

@@ -15,7 +15,7 @@ from tests.torture.life import Content, content
 from tests.torture.outcome import Outcome, Tally
 
 _QUICK = {
-    "generator.epochs": 1, "generator.min_steps": 20, "classifier.epochs": 1, "classifier.min_steps": 4,
+    "codec.epochs": 1, "codec.min_steps": 20, "classifier.epochs": 1, "classifier.min_steps": 4,
     "classifier.width": 4,
 }  # fmt: skip
 

@@ -21,22 +21,24 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from logcl import Classifier, Memory
+from logcl.memory.presets import preset as preset_settings
+from logcl.memory.settings import applicable, override
 
 _QUICK = {
-    "unit": 16, "generator.epochs": 1, "generator.min_steps": 0, "generator.warm_up_epochs": 1,
-    "generator.labeller_training.epochs": 1, "generator.labeller_training.min_steps": 0,
+    "unit": 16, "codec.epochs": 1, "codec.min_steps": 0, "codec.warm_up_epochs": 1,
+    "labels.training.epochs": 1, "labels.training.min_steps": 0,
     "classifier.epochs": 1, "classifier.min_steps": 0, "classifier.width": 2,
 }  # fmt: skip
-_INDEX = {"generator.codes": "index", "generator.labels": "labeller", "generator.width": 8}
+_INDEX = {"codec.name": "index", "labels.kind": "labeller", "codec.width": 8}
 KINDS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
-    "fast": ("fast", (1, 8, 8), {"generator.width": 8}),
-    "binary": ("fast", (1, 8, 8), {"generator.codes": "binary", "generator.weights": "half"}),
-    "superposed": ("paper-cpu", (1, 8, 8), {"generator.bits": 5, "generator.width": 16}),
-    "binplay": ("fast", (1, 8, 8), {**_INDEX, "generator.network": "binplay", "generator.labeller": "lenet"}),
-    "index": ("fast", (1, 8, 8), {**_INDEX, "generator.labeller": "convnet", "classifier.network": "mlp"}),
-    "conv": ("fast", (1, 8, 8), {"generator.network": "conv", "generator.keep_encoder": True}),
+    "fast": ("fast", (1, 8, 8), {"codec.width": 8}),
+    "half": ("fast", (1, 8, 8), {"codec.weights": "half"}),
+    "superposed": ("paper-cpu", (1, 8, 8), {"codec.bits": 5, "codec.width": 16}),
+    "binplay": ("fast", (1, 8, 8), {**_INDEX, "codec.network": "binplay", "labels.network": "lenet"}),
+    "index": ("fast", (1, 8, 8), {**_INDEX, "codec.network": "mlp", "labels.network": "convnet", "classifier.network": "mlp"}),
+    "conv": ("fast", (1, 8, 8), {"codec.network": "conv", "codec.keep_encoder": True}),
     "cosine": ("fast", (3, 32, 32), {"classifier.network": "resnet18"}),
-    "tiles": ("fast", (3, 8, 40), {"generator.network": "cosine", "generator.psnr": 25}),
+    "tiles": ("fast", (3, 8, 40), {"codec.name": "cosine", "codec.psnr": 25}),
 }  # fmt: skip
 """Preset, image shape and settings of the memories that mutants are made from."""
 
@@ -56,7 +58,10 @@ def memories(folder: Path) -> list[Path]:
         labels = [f"class {label}" for label in digits.target[:53]] if shape[0] == 3 else digits.target[:53]
         partial = path.with_suffix(".new")
         partial.unlink(missing_ok=True)
-        memory = Memory.open(partial, shape, preset=preset, settings={**_QUICK, **changes})
+        chosen = {"codec.name": changes["codec.name"]} if "codec.name" in changes else {}
+        settings = override(preset_settings(preset, shape), chosen)
+        quick = applicable(settings, _QUICK)
+        memory = Memory.create(partial, override(settings, {**quick, **changes}))
         memory.absorb(images[:50], labels[:50])
         memory.absorb(images[50:], labels[50:])
         Classifier.train(memory)

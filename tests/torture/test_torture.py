@@ -16,7 +16,7 @@ from logcl import Memory
 from logcl.core.errors import Busy
 from tests.torture import flips, kills, readers
 
-QUICK = {"generator.epochs": 1, "generator.min_steps": 20}
+QUICK = {"codec.epochs": 1, "codec.min_steps": 20}
 
 
 @pytest.mark.long

@@ -84,6 +84,12 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     return parse(data)
 
 
+def applicable(settings: Settings, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Those changes whose names these settings have: another codec has other settings."""
+    known = {name for name, _, _ in described(settings)}
+    return {name: value for name, value in changes.items() if name in known}
+
+
 def parse(data: Mapping[str, Any]) -> Settings:
     """Settings from plain data; contradictions and unknown names become one sentence."""
     return parse_as(Settings, data)
