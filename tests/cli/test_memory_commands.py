@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from logcl import Memory
-from logcl.cli.looking import _folder_names
+from logcl.cli.export import _folder_names
 
 QUICK = ["--set", "generator.min_steps=0", "--set", "generator.epochs=2"]
 
@@ -91,18 +91,18 @@ def test_a_second_task_grows_the_memory_and_the_classifier_is_then_old(tmp_path,
     assert logcl("predict", memory, tmp_path / "other.npz").code == 2
 
 
-def test_train_says_whether_it_went_on_from_the_last_classifier(memory, npz, logcl):
+def test_train_says_whether_it_was_warm_started(memory, npz, logcl):
     warm = ["--set", "classifier.warm_start=true", "--set", "classifier.epochs=2"]
     first = logcl("train", memory, *warm)
-    assert "began afresh" in first.err
-    assert "going on" not in first.out
+    assert "trained from scratch" in first.err
+    assert "warm-started" not in first.out
     logcl("absorb", memory, npz)
     second = logcl("train", memory, *warm)
-    assert "going on from that of 150 samples, on 300 replayed samples" in second.out
+    assert "warm-started from that of 150 samples, on 300 replayed samples" in second.out
     assert second.err == ""
     assert json.loads(logcl("train", memory, *warm, "--json").out)["from"] == 300
     wider = logcl("train", memory, *warm, "--set", "classifier.width=5")
-    assert "began afresh" in wider.err
+    assert "trained from scratch" in wider.err
     assert json.loads(logcl("train", memory, "--json").out)["from"] is None
 
 
@@ -148,7 +148,8 @@ def test_inspect(memory, logcl):
     assert [level["level"] for level in about["levels"]] == [2]
     assert about["buffer"] == 150 - 128
     assert about["raw_bytes"] == 150 * 64
-    assert about["memory_bytes"] == memory.stat().st_size
+    assert about["memory_bytes"] == about["file_bytes"] == memory.stat().st_size
+    assert about["classifier_bytes"] == 0
     assert about["levels"][0]["runs"][0]["generation"] == 0
     text = logcl("inspect", memory).out
     assert "4 units of 32 samples = 100 in binary" in text
@@ -156,7 +157,9 @@ def test_inspect(memory, logcl):
     logcl("train", memory)
     about = json.loads(logcl("inspect", memory, "--json").out)
     assert about["classifier"]["state"] == "up to date"
-    assert about["memory_bytes"] < memory.stat().st_size
+    assert 0 < about["classifier_bytes"] < about["file_bytes"] == memory.stat().st_size
+    assert about["memory_bytes"] < about["file_bytes"]
+    assert "(up to date), file" in logcl("inspect", memory).out
 
 
 def test_inspect_shows_what_each_encoding_added(memory, npz, logcl):
@@ -244,7 +247,7 @@ def test_no_two_classes_share_a_folder(names):
 def test_verify_tells_damage_from_a_stranger(tmp_path, memory, logcl):
     good = logcl("verify", memory)
     assert good.code == 0
-    assert "all well; 150 samples" in good.out
+    assert "intact; 150 samples" in good.out
     content = bytearray(memory.read_bytes())
     content[len(content) // 2] ^= 1
     memory.write_bytes(content)
@@ -263,7 +266,7 @@ def test_verify_tells_damage_from_a_stranger(tmp_path, memory, logcl):
         (
             ["absorb", "{memory}", "{tmp}/absent"],
             3,
-            "does not exist, and is none of the named data sets: digits",
+            "does not exist and is none of the named data sets; these are: digits",
         ),
         (["absorb", "{memory}", "{tmp}/empty"], 3, "is empty"),
         (["absorb", "{memory}", "{tmp}/text.txt"], 3, "neither a folder of class-named folders nor an .npz"),
@@ -436,7 +439,6 @@ def test_help_and_usage(logcl):
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
-        (("--bits", 48), (6, None)),
         (("--bytes-per-sample", "6.5"), (6.5, None)),
         (("--psnr", 17), (None, 17)),
     ],
@@ -453,20 +455,10 @@ def test_the_size_or_the_quality_of_a_code_is_an_option(tmp_path, npz, logcl, op
     assert Memory.open(path).n == 300
 
 
-def test_bits_are_the_length_of_binary_codes(tmp_path, npz, logcl):
-    path = tmp_path / "m.logcl"
-    ran = logcl("absorb", path, npz, "--bits", 48, "--set", "generator.codes=binary", *QUICK)
-    assert ran.code == 0, ran.err
-    assert Memory.open(path).settings.generator.bits == 48
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--bits", 9, "--psnr", 30), "give only one of --bits, --bytes-per-sample and --psnr"),
-        (("--bits", 9, "--bytes-per-sample", 1), "give only one of --bits, --bytes-per-sample and --psnr"),
-        (("--psnr", 9, "--bytes-per-sample", 1), "give only one of --bits, --bytes-per-sample and --psnr"),
-        (("--bits", 9, "--set", "generator.bytes_per_sample=2"), "say the same thing"),
+        (("--psnr", 9, "--bytes-per-sample", 1), "contradict each other; give only one"),
         (("--psnr", 30, "--set", "generator.bytes_per_sample=2"), "needs either"),
         (("--psnr", 30, "--preset", "paper-cpu"), "generator.psnr is for codes = quantised"),
         (("--bytes-per-sample", 0), "greater than 0"),

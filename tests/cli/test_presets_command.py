@@ -72,15 +72,15 @@ class Asked(Exception):
 
 
 def test_run_and_absorb_pass_the_data_set_on(tmp_path, logcl, monkeypatch):
-    from logcl.cli import learning, run
+    from logcl.cli import run
 
     def remember(name, shape, dataset=None):
         raise Asked(name, dataset)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOGCL_CACHE", str(tmp_path / "cache"))
-    for module in (run, learning):
-        monkeypatch.setattr(module, "preset_settings", remember)
+    monkeypatch.setattr(run, "preset_settings", remember)
+    monkeypatch.setattr("logcl.memory.presets.preset", remember)
     with pytest.raises(Asked, match="'paper', 'digits'"):
         logcl("run", "digits", "--preset", "paper")
     with pytest.raises(Asked, match="'paper', 'cifar100'"):

@@ -1,4 +1,4 @@
-"""What all commands share: how they show progress, results and numbers."""
+"""Shared by all commands: options, progress, tables and JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.cells import cell_len
@@ -15,13 +15,15 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from logcl.core.errors import BadSettings
-from logcl.core.progress import Bars
-from logcl.core.settings import ImageShape
-from logcl.nn.engines import Engine, Local
+
+if TYPE_CHECKING:
+    from logcl.core.progress import Bars
+    from logcl.core.settings import ImageShape
+    from logcl.nn.engines import Engine
 
 
 def _console(*, stderr: bool) -> Console:
-    """Lines are never wrapped; where there is no terminal, tables are as wide as they need to be."""
+    """Lines are never wrapped; without a terminal, tables may be 240 columns wide."""
     # No markup: names of files and classes may have brackets in them.
     console = Console(stderr=stderr, soft_wrap=True, highlight=False, markup=False)
     if not console.is_terminal:
@@ -40,19 +42,18 @@ SetOption = Annotated[
         "--set", metavar="NAME=VALUE", help="Change a setting, e.g. generator.epochs=50. Repeatable."
     ),
 ]
-BitsOption = Annotated[int | None, typer.Option(min=1, help="Size of a sample's code in bits.")]
-BytesOption = Annotated[
-    float | None, typer.Option(help="Size of a sample's code in bytes, on average; fractions are allowed.")
-]
+BytesOption = Annotated[float | None, typer.Option(help="Average bytes per sample; fractions are allowed.")]
 PsnrOption = Annotated[
-    float | None, typer.Option(metavar="DB", help="Quality of a code instead of its size, e.g. 30.")
+    float | None, typer.Option(metavar="DB", help="Quality of the codes instead of their size, e.g. 30.")
 ]
 EngineOption = Annotated[
-    Literal["local", "ray"], typer.Option(help="Who does the work: this process, or a Ray cluster.")
+    Literal["local", "ray"], typer.Option(help="Where to train: in this process or on a Ray cluster.")
 ]
 AddressOption = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Of the Ray cluster, or auto; without it one is started here."),
+    typer.Option(
+        metavar="HOST:PORT", help="Address of the Ray cluster, or auto; by default one is started here."
+    ),
 ]
 LogOption = Annotated[
     list[str] | None,
@@ -74,7 +75,9 @@ def chosen_engine(name: Literal["local", "ray"], address: str | None) -> Iterato
             yield cluster
         return
     if address is not None:
-        raise BadSettings(f"--address {address} is that of a Ray cluster; say --engine ray as well")
+        raise BadSettings(f"--address {address} names a Ray cluster; add --engine ray")
+    from logcl.nn.engines import Local
+
     yield Local()
 
 
@@ -86,6 +89,8 @@ def job(
 
     `above` gives what is shown above the bars.
     """
+    from logcl.core.progress import Bars
+
     with Bars(err, above) as bars:
         try:
             yield bars
@@ -97,7 +102,7 @@ def job(
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout; names in it come from files, and must not command a terminal."""
+    """One JSON document on stdout; control characters in names are escaped."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     print(re.sub(r"[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
@@ -105,7 +110,7 @@ def print_json(value: Any) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
     """A plain table; the first column and those without a name are left, the others right aligned.
 
-    On a terminal that is too narrow, one short paragraph a row: nothing is ever cut off.
+    On a terminal that is too narrow, each row becomes a short paragraph: nothing is cut off.
     """
     result = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for position, column in enumerate(columns):
@@ -127,15 +132,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
 
 def parse_changes(
     changes: Sequence[str] | None,
-    bits: int | None = None,
     bytes_per_sample: float | None = None,
     psnr: float | None = None,
 ) -> dict[str, Any]:
     """`--set name=value` options as a mapping, with the options that set the size or quality of a code."""
-    rates = {"bits": bits, "generator.bytes_per_sample": bytes_per_sample, "generator.psnr": psnr}
+    rates = {"generator.bytes_per_sample": bytes_per_sample, "generator.psnr": psnr}
     parsed: dict[str, Any] = {name: value for name, value in rates.items() if value is not None}
     if len(parsed) > 1:
-        raise BadSettings("give only one of --bits, --bytes-per-sample and --psnr; each decides the others")
+        raise BadSettings("--bytes-per-sample and --psnr contradict each other; give only one")
     for change in changes or ():
         name, equals, value = change.partition("=")
         if not equals:
@@ -148,6 +152,6 @@ def parse_shape(text: str) -> ImageShape:
     """`--image-shape 3x32x32` as channels, height, width."""
     parts = text.lower().split("x")
     if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
-        raise BadSettings(f"--image-shape {text} is not CHANNELSxHEIGHTxWIDTH, e.g. 3x32x32")
+        raise BadSettings(f"--image-shape {text} is not CHANNELSxHEIGHTxWIDTH; write e.g. 3x32x32")
     channels, height, width = map(int, parts)
     return channels, height, width

@@ -31,7 +31,7 @@ def report(
     ] = None,
     title: Annotated[str, typer.Option(help="The page's title; else the data set's name.")] = "",
 ) -> None:
-    """Compare results on one page that needs no network: tables, curves, the binary counter, replay."""
+    """Compare results on one self-contained page: tables, curves, the binary counter, replay."""
     from logcl.experiments import report  # matplotlib is slow to load, and other commands do not need it
     from logcl.experiments.report import benches
 

@@ -14,7 +14,6 @@ import typer
 
 from logcl import methods
 from logcl.cli.console import (
-    BitsOption,
     BytesOption,
     JsonOption,
     PsnrOption,
@@ -33,7 +32,7 @@ from logcl.experiments import run as experiment
 from logcl.experiments.checkpoint import Occupied
 from logcl.experiments.result import Result, read
 from logcl.memory.diagnostics import Trap
-from logcl.memory.presets import BUDGETS, PRESETS, USUAL_BUDGET
+from logcl.memory.presets import BUDGETS, USUAL_BUDGET
 from logcl.memory.presets import preset as preset_settings
 from logcl.memory.settings import Settings, override
 from logcl.methods import METHODS
@@ -46,27 +45,30 @@ def run(
     source: Annotated[
         str, typer.Argument(help="A named data set, an .npz file or a folder of images.")
     ] = "digits",
-    tasks: Annotated[int | None, typer.Option(help="Cut the stream into so many tasks.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Number of tasks to cut the stream into.")] = None,
     method: Annotated[
-        str, typer.Option(help=f"One or several, separated by commas, or all: {', '.join(METHODS)}.")
+        str, typer.Option(help="One or several, separated by commas, or all; see `logcl methods list`.")
     ] = "logcl",
-    preset: Annotated[str, typer.Option(help=f"{', '.join(PRESETS)}.")] = "fast",
+    preset: Annotated[str, typer.Option(help="See `logcl presets list`.")] = "fast",
     budget: Annotated[
         str | None,
         typer.Option(help="What methods with a buffer may keep: 2000 (samples), 20/class, or 6.4MB."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides splits, weights and order.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Repeat with so many seeds, from --seed on.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of splits, weights and order.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of seeds to repeat with, counting up from --seed.")
+    ] = 1,
     evaluate: Annotated[
         str,
-        typer.Option(help="When to examine: after every task, the final one, or every so many (10)."),
+        typer.Option(
+            help="When to evaluate: after every task, after the final one, or after every 10 (any number)."
+        ),
     ] = "every",
     out_dir: Annotated[Path | None, typer.Option("--out", help="The run folder.")] = None,
     overwrite: Annotated[
-        bool, typer.Option(help="Begin again, in the place of a run that is in the folder.")
+        bool, typer.Option(help="Start from scratch, replacing a run in the folder.")
     ] = False,
     data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
-    bits: BitsOption = None,
     bytes_per_sample: BytesOption = None,
     psnr: PsnrOption = None,
     changes: SetOption = None,
@@ -74,7 +76,7 @@ def run(
 ) -> None:
     """Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds.
 
-    After an interruption the same command goes on: with what is not finished, after its last finished task.
+    After an interruption the same command resumes each unfinished run after its last finished task.
     """
     named = [name.strip() for name in method.split(",")]
     names = list(METHODS) if named == ["all"] else list(dict.fromkeys(named))
@@ -82,7 +84,7 @@ def run(
     if unknown:
         raise BadSettings(f"there is no method {unknown[0]!r}; choose from: {', '.join(METHODS)}")
     cells = [(name, number) for number in range(seed, seed + seeds) for name in names]
-    asked = parse_changes(changes, bits, bytes_per_sample, psnr)
+    asked = parse_changes(changes, bytes_per_sample, psnr)
     experiment.examined_every(evaluate)
     if "seed" in asked:
         raise BadSettings("--set seed would differ from --seed; use --seed")
