@@ -55,7 +55,7 @@ def test_show_with_a_change(logcl):
     ("arguments", "sentence"),
     [
         (["magic"], "no preset 'magic'; choose one of: fast, paper-cpu, paper"),
-        (["paper", "--dataset", "photos"], "no data set called 'photos'"),
+        (["paper", "--dataset", "photos"], "no data set 'photos'"),
         (["paper", "--image-shape", "32"], "is not CHANNELSxHEIGHTxWIDTH"),
         (["paper", "--set", "generator.epoch=1"], "no setting 'generator.epoch'"),
         (["paper", "--set", "generator.labeller_training=1"], "no setting 'generator.labeller_training'"),
@@ -72,14 +72,11 @@ class Asked(Exception):
 
 
 def test_run_and_absorb_pass_the_data_set_on(tmp_path, logcl, monkeypatch):
-    from logcl.cli import run
-
     def remember(name, shape, dataset=None):
         raise Asked(name, dataset)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOGCL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(run, "preset_settings", remember)
     monkeypatch.setattr("logcl.memory.presets.preset", remember)
     with pytest.raises(Asked, match="'paper', 'digits'"):
         logcl("run", "digits", "--preset", "paper")

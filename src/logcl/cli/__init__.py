@@ -1,4 +1,4 @@
-"""The command line. `logcl --help` lists the commands; each is a thin shell around the library.
+"""The command line: one module per command, imported when the command is invoked.
 
 Exit codes: 0 done, 1 `verify` found a problem, 2 bad input or settings, 3 bad data files, 4 not a memory,
 5 damaged memory, 6 another writer, 7 cannot write, 8 nothing trained yet, 9 the cluster failed,
@@ -36,20 +36,20 @@ COMMANDS = {
     "methods": "List the methods and show their options.",
     "data": "List, download and check the named data sets.",
 }
-"""Command → its summary. `logcl.cli.COMMAND` has a function of that name, or an `app` of subcommands."""
+"""Command → summary. The module of a command has a function of its name, or an `app` of subcommands."""
 _MODULES = {"plan": "planning"}
 
 
 class _LazyGroup(TyperGroup):
-    """Lists commands from the table above and imports the module of the one that is invoked."""
+    """Lists commands from `COMMANDS` and imports only the one that is invoked."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command's name, the command itself and its arguments; also used by shell completion."""
+        """Name, command and arguments; also used by shell completion."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, found and load(name or ""), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; a job reports Ctrl-C itself, everything else is reported here."""
+        """Run the command; Ctrl-C outside a `job` is reported here."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -78,11 +78,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for _name, _summary in COMMANDS.items():
-    app.command(_name, help=_summary)(lambda: None)  # stands in for the command in lists
+    app.command(_name, help=_summary)(lambda: None)  # a placeholder for lists of commands
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(show: bool) -> None:
+    if show:
         from logcl.memory.file.sqlite import FORMAT
 
         print(f"logcl {version('logcl')}, memory format {FORMAT}")
@@ -105,7 +105,7 @@ def common(
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Show LogCL's own warnings as one sentence on stderr, without a source line."""
+    """Print LogCL's own warnings as one sentence on stderr, without a source line."""
     usual = warnings.showwarning
 
     def show(

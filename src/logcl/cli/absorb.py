@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +12,7 @@ import typer
 from logcl.cli.console import (
     AddressOption,
     BytesOption,
+    DataDirOption,
     EngineOption,
     JsonOption,
     LogOption,
@@ -28,36 +27,12 @@ from logcl.cli.console import (
     parse_shape,
     print_json,
 )
-from logcl.core.errors import BadInput, DataError, LogCLError
+from logcl.core.errors import BadInput, LogCLError
 from logcl.core.text import human_bytes, printable
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from logcl.core.progress import Callback, Progress
-    from logcl.core.settings import ImageShape
-    from logcl.memory.memory import Memory
-    from logcl.nn.engines import Engine
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """One task as read from the source."""
-
-    name: str
-    x: NDArray[np.uint8]
-    labels: Any
-    skipped: list[tuple[Path, str]]
-
-
-@dataclass(frozen=True)
-class _How:
-    """Where to train, and what to report to."""
-
-    engine: Engine
-    callbacks: Sequence[Callback]
-    progress: Progress
+    from logcl.memory.memory import Absorbed, Memory
+    from logcl.streams import Task
 
 
 def absorb(
@@ -74,9 +49,9 @@ def absorb(
     ] = None,
     unit: Annotated[int | None, typer.Option(min=1, help="For a new memory: samples per unit.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="For a new memory: random seed.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip unreadable images.")] = False,
-    from_task: Annotated[int, typer.Option(min=1, help="Skip the tasks of SOURCE before this one.")] = 1,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images.")] = False,
+    from_task: Annotated[int, typer.Option(min=1, help="Number of the first task of SOURCE to absorb.")] = 1,
+    data_dir: DataDirOption = None,
     bytes_per_sample: BytesOption = None,
     psnr: PsnrOption = None,
     changes: SetOption = None,
@@ -91,7 +66,7 @@ def absorb(
     from logcl.memory.memory import Memory
     from logcl.memory.presets import preset as preset_settings
     from logcl.memory.settings import override
-    from logcl.streams.catalog import CATALOG
+    from logcl.streams import CATALOG, read_tasks
 
     shape = parse_shape(image_shape) if image_shape else None
     dataset = source if source in CATALOG else None
@@ -99,116 +74,62 @@ def absorb(
         "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
         "settings": parse_changes(changes, bytes_per_sample, psnr),
     }  # fmt: skip
-    memory = None
+    memory = created = None
     if MemoryFile(path).exists():
         memory = Memory.open(path, shape, **chosen)
         shape = memory.settings.image_shape
         with memory.file.writing():
             pass  # refuse a second writer before reading any images
     else:
-        expected = preset_settings(preset or "fast", shape or (1, 28, 28), dataset)
-        override(expected, chosen["settings"])  # refused early
+        # refuse bad settings before reading any images
+        override(preset_settings(preset or "fast", shape or (1, 28, 28), dataset), chosen["settings"])
     report: list[dict[str, Any]] = []
 
-    def done() -> str:
+    def state() -> str:
         last = from_task + len(report) - 1
-        return f"tasks up to {last} are in {path}; continue with --from-task {last + 1}" if report else ""
+        return (
+            f"tasks up to {last} are in {path}; continue with --from-task {last + 1}"
+            if report
+            else f"{path} is as it was before this task"
+        )
 
-    with (
-        job(lambda: done() or f"{path} holds what it held before this task") as progress,
-        chosen_engine(engine, address) as runner,
-    ):
-        how = _How(runner, [log_to(place) for place in logs or ()], progress)
+    with job(state) as progress, chosen_engine(engine, address) as runner:
+        callbacks = [log_to(place) for place in logs or ()]
         try:
-            for number, batch in enumerate(_read(source, shape, skip_bad, data_dir, progress), start=1):
-                if number < from_task:
-                    continue
-                for bad, reason in batch.skipped:
+            for task in read_tasks(
+                source, shape, first=from_task, data_dir=data_dir, skip_bad=skip_bad, progress=progress
+            ):
+                for bad, reason in task.skipped:
                     err.print(printable(f"skipped {bad}: {reason}"))
                 if memory is None:
-                    memory = _first_task(path, batch, chosen, report, how)
-                else:
-                    report.append(_absorb_one(memory, batch, how))
+                    shape = (*task.x.shape[1:],)
+                    memory = created = Memory.open(path, shape, **chosen)
+                    err.print(
+                        f"new memory {path} for images {'x'.join(map(str, shape))} (channels x height x "
+                        "width); image files of other sizes are resized; --image-shape chooses another shape"
+                    )
+                started = time.perf_counter()
+                done = memory.absorb(task.x, task.y, engine=runner, callbacks=callbacks, progress=progress)
+                report.append(_describe(memory, task, done, time.perf_counter() - started))
                 if not as_json:
                     out.print(_sentence(path, report[-1]))
-        except LogCLError as error:
-            if report:
-                raise type(error)(f"{str(error).rstrip('.')}; {done()}") from error
+        except BaseException as error:
+            if created and not created.n and not created.file.staged():
+                path.unlink()  # nothing was trained
+            if report and isinstance(error, LogCLError):
+                raise type(error)(f"{error}; {state()}") from error
             raise
     if not report:
-        raise BadInput(f"{source} has no task {from_task}; nothing was absorbed")
+        raise BadInput(f"{source} has no task {from_task}; give a smaller --from-task")
     if as_json:
         print_json({"memory": str(path), "tasks": report, "samples": report[-1]["samples"]})
 
 
-def _first_task(
-    path: Path, batch: _Batch, chosen: dict[str, Any], report: list[dict[str, Any]], how: _How
-) -> Memory:
-    """Create the memory for its first task; remove it again if that fails with nothing trained."""
-    from logcl.memory.memory import Memory
-
-    channels, height, width = batch.x.shape[1:]
-    memory = Memory.open(path, (channels, height, width), **chosen)
-    err.print(
-        f"new memory {path} for images {channels}x{height}x{width} (channels x height x width); "
-        "image files of other sizes are resized; --image-shape chooses another"
-    )
-    try:
-        report.append(_absorb_one(memory, batch, how))
-    except BaseException:
-        if not memory.n and not memory.file.staged():
-            memory.path.unlink()
-        raise
-    return memory
-
-
-def _read(
-    source: str, shape: ImageShape | None, skip_bad: bool, data_dir: Path | None, progress: Progress
-) -> Iterator[_Batch]:
-    """Yield the tasks of a source, one at a time."""
-    import numpy as np
-
-    from logcl.streams import CATALOG, open_stream, read_npz
-    from logcl.streams.archives import reading
-    from logcl.streams.folder import task_folders
-    from logcl.streams.images import read_folder
-
-    place = Path(source)
-    with reading(place, "check the path and its permissions"):
-        is_folder, is_file = place.is_dir(), place.is_file()
-    if source in CATALOG:
-        stream = open_stream(source, data_dir=data_dir, progress=progress)
-        for number, task in enumerate(stream, start=1):
-            names = np.array(stream.classes)[task.y]
-            yield _Batch(f"{source}, task {number} of {len(stream)}", task.x, names, [])
-    elif is_folder:
-        for folder in task_folders(place):
-            found = read_folder(folder, shape, skip_bad=skip_bad, progress=progress)
-            channels, height, width = found.x.shape[1:]
-            shape = channels, height, width  # the first task decides for all
-            yield _Batch(str(folder), found.x, found.y, found.skipped)
-    elif is_file and place.suffix.lower() == ".npz":
-        x, labels = read_npz(place)
-        yield _Batch(source, x, labels, [])
-    elif is_file:
-        raise DataError(
-            f"{source} is neither a folder of class-named folders nor an .npz file; give one of these"
-        )
-    else:
-        raise DataError(
-            f"{source} does not exist and is none of the named data sets; these are: {', '.join(CATALOG)}"
-        )
-
-
-def _absorb_one(memory: Memory, batch: _Batch, how: _How) -> dict[str, Any]:
-    started = time.perf_counter()
-    done = memory.absorb(
-        batch.x, batch.labels, engine=how.engine, callbacks=how.callbacks, progress=how.progress
-    )
+def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dict[str, Any]:
     return {
-        "source": batch.name,
-        "absorbed": len(batch.x),
-        "skipped": [{"file": str(path), "reason": reason} for path, reason in batch.skipped],
+        "source": task.source,
+        "absorbed": len(task),
+        "skipped": [{"file": str(path), "reason": reason} for path, reason in task.skipped],
         "samples": memory.n,
         "levels_trained": [slot.level for slot in done.plan.train],
         "levels_resumed": [slot.level for slot in done.resumed],
@@ -217,7 +138,7 @@ def _absorb_one(memory: Memory, batch: _Batch, how: _How) -> dict[str, Any]:
         "buffer": len(done.plan.buffer),
         "memory_bytes": memory.nbytes(),
         "raw_bytes": memory.n * math.prod(memory.settings.image_shape),
-        "seconds": time.perf_counter() - started,
+        "seconds": seconds,
     }
 
 

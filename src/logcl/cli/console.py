@@ -1,4 +1,4 @@
-"""Shared by all commands: options, progress, tables and JSON."""
+"""What commands share: options, progress bars, tables and JSON."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def _console(*, stderr: bool) -> Console:
-    """Lines are never wrapped; without a terminal, tables may be 240 columns wide."""
-    # No markup: names of files and classes may have brackets in them.
+    """A console that never wraps lines; not on a terminal, it is 240 columns wide."""
+    # No markup: names of files and classes may contain brackets.
     console = Console(stderr=stderr, soft_wrap=True, highlight=False, markup=False)
     if not console.is_terminal:
         console.width = 240
@@ -35,6 +35,12 @@ out = _console(stderr=False)
 err = _console(stderr=True)
 
 MemoryArgument = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory file, e.g. pets.logcl.")]
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", help="Folder with the official files of named data sets; else LOGCL_DATA and downloads."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
 SetOption = Annotated[
     list[str] | None,
@@ -44,7 +50,8 @@ SetOption = Annotated[
 ]
 BytesOption = Annotated[float | None, typer.Option(help="Average bytes per sample; fractions are allowed.")]
 PsnrOption = Annotated[
-    float | None, typer.Option(metavar="DB", help="Quality of the codes instead of their size, e.g. 30.")
+    float | None,
+    typer.Option(metavar="DB", help="Quality of replayed images in dB, e.g. 30, instead of their size."),
 ]
 EngineOption = Annotated[
     Literal["local", "ray"], typer.Option(help="Where to train: in this process or on a Ray cluster.")
@@ -67,28 +74,23 @@ LogOption = Annotated[
 
 @contextmanager
 def chosen_engine(name: Literal["local", "ray"], address: str | None) -> Iterator[Engine]:
-    """The engine that `--engine` and `--address` name, for as long as it is needed."""
+    """The engine chosen with `--engine` and `--address`."""
     if name == "ray":
-        from logcl.nn.engines.ray import Ray  # an extra, and slow to load
+        from logcl.nn.engines.ray import Ray  # an optional dependency, slow to import
 
         with Ray(address) as cluster:
             yield cluster
         return
     if address is not None:
-        raise BadSettings(f"--address {address} names a Ray cluster; add --engine ray")
+        raise BadSettings(f"--address {address} is for a Ray cluster; add --engine ray")
     from logcl.nn.engines import Local
 
     yield Local()
 
 
 @contextmanager
-def job(
-    what_is_safe: str | Callable[[], str], above: Callable[[], RenderableType] | None = None
-) -> Iterator[Bars]:
-    """Progress bars around a long job; Ctrl-C ends it with a sentence that says what state is left.
-
-    `above` gives what is shown above the bars.
-    """
+def job(state: str | Callable[[], str], above: Callable[[], RenderableType] | None = None) -> Iterator[Bars]:
+    """Progress bars, below what `above` returns, for a long job; Ctrl-C reports the `state` it leaves."""
     from logcl.core.progress import Bars
 
     with Bars(err, above) as bars:
@@ -96,21 +98,20 @@ def job(
             yield bars
         except KeyboardInterrupt:
             bars.stop()
-            safe = what_is_safe if isinstance(what_is_safe, str) else what_is_safe()
-            err.print(f"logcl: interrupted; {safe}")
+            err.print(f"logcl: interrupted; {state if isinstance(state, str) else state()}")
             raise typer.Exit(130) from None
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout; control characters in names are escaped."""
+    """Print a JSON document; control characters are escaped."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     print(re.sub(r"[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """A plain table; the first column and those without a name are left, the others right aligned.
+    """Print a table; the first column and those without a name are left-aligned, the others right-aligned.
 
-    On a terminal that is too narrow, each row becomes a short paragraph: nothing is cut off.
+    On a terminal that is too narrow, each row becomes a short paragraph, so that nothing is cut off.
     """
     result = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for position, column in enumerate(columns):
@@ -135,11 +136,11 @@ def parse_changes(
     bytes_per_sample: float | None = None,
     psnr: float | None = None,
 ) -> dict[str, Any]:
-    """`--set name=value` options as a mapping, with the options that set the size or quality of a code."""
+    """Settings to change, by name: those of `--set NAME=VALUE`, and of `--bytes-per-sample` or `--psnr`."""
     rates = {"generator.bytes_per_sample": bytes_per_sample, "generator.psnr": psnr}
     parsed: dict[str, Any] = {name: value for name, value in rates.items() if value is not None}
     if len(parsed) > 1:
-        raise BadSettings("--bytes-per-sample and --psnr contradict each other; give only one")
+        raise BadSettings("--bytes-per-sample and --psnr exclude each other; give only one")
     for change in changes or ():
         name, equals, value = change.partition("=")
         if not equals:
@@ -149,7 +150,7 @@ def parse_changes(
 
 
 def parse_shape(text: str) -> ImageShape:
-    """`--image-shape 3x32x32` as channels, height, width."""
+    """`--image-shape 3x32x32` as (channels, height, width)."""
     parts = text.lower().split("x")
     if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
         raise BadSettings(f"--image-shape {text} is not CHANNELSxHEIGHTxWIDTH; write e.g. 3x32x32")

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 def export(
     path: MemoryArgument,
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write, without a suffix.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write; .npz is added.")],
     form: Annotated[
-        Literal["npz", "png"], typer.Option("--format", help="One .npz file, or a folder of PNG files.")
+        Literal["npz", "png"],
+        typer.Option("--format", help="One .npz file, or a folder of PNG files per class."),
     ] = "npz",
     as_json: JsonOption = False,
 ) -> None:
@@ -36,7 +37,7 @@ def export(
     memory = Memory.open(path)
     final = target.with_name(f"{target.name}.npz") if form == "npz" and target.suffix != ".npz" else target
     if final.exists():
-        raise CannotWrite(f"{final} exists; choose another name")
+        raise CannotWrite(f"{final} already exists; choose another name")
     partial = final.with_name(f".{final.name}.{os.getpid()}.new")
     with job(f"{final} was not written") as progress:
         now = memory.snapshot()
@@ -44,7 +45,9 @@ def export(
             (_write_npz if form == "npz" else _write_pngs)(partial, now, progress)
             partial.rename(final)
         except OSError as error:
-            raise CannotWrite(f"{final} cannot be written ({error.strerror})") from error
+            raise CannotWrite(
+                f"{final} cannot be written ({error.strerror}); check the folder and its permissions"
+            ) from error
         finally:
             shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
     if as_json:
@@ -54,7 +57,7 @@ def export(
 
 
 def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
-    """x (n, C, H, W) uint8 and y (n,), piece by piece: the memory is never decoded whole."""
+    """Write x (n, C, H, W) uint8 and y (n,) in blocks, so that main memory never holds all images."""
     import numpy as np
 
     shape = (now.n, *now.settings.image_shape)
@@ -71,12 +74,12 @@ def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
 
 
 def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
-    """One folder per class, one file per sample, numbered by sample index."""
+    """Write one folder per class and one file per sample, named by sample index."""
     from PIL import Image
 
     channels = now.settings.image_shape[0]
     if channels not in (1, 3, 4):
-        raise BadInput(f"images of {channels} channels cannot be written as PNG; use --format npz")
+        raise BadInput(f"images with {channels} channels cannot be saved as PNG; use --format npz")
     names = _folder_names([str(label) for label in now.classes])
     digits = len(str(now.n))
     folder.mkdir()
@@ -89,11 +92,11 @@ def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
 
 
 def _folder_names(classes: Sequence[str]) -> list[str]:
-    """A safe, unique folder name per class: class names come from the file and may hold anything."""
+    """A safe, unique folder name per class; class names may contain anything."""
     chosen: list[str] = []
     taken: set[str] = set()
     for number, name in enumerate(classes):
-        # File systems allow 255 bytes, and some ignore differences in case or Unicode composition.
+        # File systems allow 255 bytes, and some ignore case or Unicode composition.
         cut = re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", name).encode()[:200].decode(errors="ignore")
         safe = cut.strip(". ") or "class"
         choices = (f"{safe}-{suffix}" for suffix in count(number))

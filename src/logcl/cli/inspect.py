@@ -41,24 +41,23 @@ def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:
         f"{bits} units of {now.settings.unit:,} samples = {bits:b} in binary; each 1 is a local model\n"
     )
     top = max(bits.bit_length() - 1, 0)
-    held = {level["level"]: level for level in about["levels"]}
-    rows = [_level_row(number, held.get(number), top) for number in range(top, -1, -1)] if bits else []
+    by_level = {level["level"]: level for level in about["levels"]}
+    rows = [_level_row(number, by_level.get(number), top) for number in range(top, -1, -1)] if bits else []
     waiting = about["buffer"]
     if waiting:
         rows.append(
             ["buffer", "", f"{waiting:,}", f"{now.n - waiting + 1:,} to {now.n:,}", "raw", "0", "", ""]
         )
     print_table(["level", "bit", "samples", "indices", "generation", "error", "bytes", ""], rows)
-    if held:
+    if by_level:
         _show_errors(about)
     out.print(
-        f"\nsamples of this memory are re-encoded at most floor(log2(n/L)) = {about['max_generation']} "
-        f"times, so far {about['highest_generation']}"
+        f"\neach sample is re-encoded at most floor(log2(n/L)) = {about['max_generation']} times, "
+        f"so far at most {about['highest_generation']}"
     )
     if about["staged"]:
         out.print(
-            f"a task was interrupted after {', '.join(about['staged'])} had been trained; "
-            f"absorb it again to resume from there"
+            f"a task was interrupted after training {', '.join(about['staged'])}; absorb it again to resume"
         )
 
 
@@ -109,7 +108,7 @@ def _describe_run(run: Run) -> dict[str, Any]:
 
 
 def _total_error(runs: Sequence[Run]) -> float:
-    """Mean error per sample, summed over all its encodings."""
+    """Error per sample, summed over its encodings; mean over samples."""
     return sum(run.count * sum(run.errors) for run in runs) / sum(run.count for run in runs)
 
 
@@ -137,19 +136,19 @@ def _level_row(number: int, level: dict[str, Any] | None, top: int) -> list[str]
 
 
 def _show_errors(about: dict[str, Any]) -> None:
-    """Show the error that each encoding added, by level and by generation."""
+    """Show the error added by each encoding, per level and per generation."""
     numbers = range(about["highest_generation"] + 1)
 
     def cells(errors: Sequence[float]) -> list[str]:
         return [f"{errors[number]:.4f}" if number < len(errors) else "" for number in numbers]
 
-    encodings = ["first", *(f"again {number}" for number in numbers[1:])]
+    encodings = ["first", *(f"re-encoding {number}" for number in numbers[1:])]
     rows = [[str(level["level"]), *cells(level["errors"])] for level in about["levels"]]
-    title = "\nerror added by the first encoding, from raw images, and by each re-encoding"
+    title = "\nerror added by the first encoding, of raw images, and by each re-encoding"
     print_table(["level", *encodings], rows, f"{title} (mean squared, pixels in 0..1)")
     rows = [
         [str(age["generation"]), f"{age['samples']:,}", *cells(age["errors"]), f"{age['error']:.4f}"]
         for age in about["generations"]
     ]
-    title = "\nthe same by generation: how often samples were re-encoded"
+    title = "\nthe same per generation, the number of times that samples were re-encoded"
     print_table(["generation", "samples", *encodings, "sum"], rows, title)

@@ -1,4 +1,4 @@
-"""`logcl methods`: which methods there are, and the hyperparameters of each."""
+"""`logcl methods`: the methods and the hyperparameters of each."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Annotated
 import typer
 
 from logcl.cli.console import JsonOption, out, print_json
-from logcl.core.settings import described
-from logcl.methods import METHODS, options_of
 
-app = typer.Typer(help="Methods: list them, show the options of one.", no_args_is_help=True)
+app = typer.Typer(help="List the methods and show their options.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_methods(as_json: JsonOption = False) -> None:
-    """Show the methods that `logcl run --method` knows."""
+    """List the methods for `logcl run --method`."""
+    from logcl.methods import METHODS
+
     if as_json:
-        print_json([{"name": name, "summary": entry.summary} for name, entry in METHODS.items()])
+        print_json([{"name": name, "summary": method.summary} for name, method in METHODS.items()])
         return
-    for name, entry in METHODS.items():
-        out.print(f"{name:<18} {entry.summary}")
-    out.print("\nlogcl methods show NAME lists the options of one; docs/methods.md has their papers.")
+    for name, method in METHODS.items():
+        out.print(f"{name:<18} {method.summary}")
+    out.print("\n`logcl methods show NAME` lists the options of a method; docs/methods.md names its paper.")
 
 
 @app.command("show")
@@ -29,7 +29,10 @@ def show_method(
     name: Annotated[str, typer.Argument(metavar="NAME", help="One of `logcl methods list`.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Show every option of a method: its name, its value, what it means."""
+    """Show every option of a method: its name, default and meaning."""
+    from logcl.core.settings import described
+    from logcl.methods import METHODS, options_of
+
     rows = [(f"{name}.{option}", value, meaning) for option, value, meaning in described(options_of(name))]
     if as_json:
         options = [{"name": option, "value": value, "meaning": meaning} for option, value, meaning in rows]

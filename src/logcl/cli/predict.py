@@ -13,45 +13,32 @@ from logcl.core.text import printable
 
 def predict(
     path: MemoryArgument,
-    images: Annotated[list[Path], typer.Argument(help="Image files, folders of images, .npz files with x.")],
+    images: Annotated[
+        list[Path], typer.Argument(help="Image files, folders of images, or .npz files with x.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Classify images with the global model."""
-    import numpy as np
-
     from logcl.memory.classifier import Classifier
     from logcl.memory.memory import Memory
-    from logcl.streams import read_npz_images
-    from logcl.streams.images import list_all_images, read_image
+    from logcl.streams import read_images
 
     memory = Memory.open(path)
     classifier = Classifier.load(memory)
     if not classifier.is_current(memory):
         err.print(
             f"note: {path} has grown from {classifier.about.samples:,} to {memory.n:,} samples since its "
-            f"classifier was trained; `logcl train {path}` brings it up to date",
+            f"classifier was trained; update it with `logcl train {path}`",
         )
-    names: list[str] = []
-    arrays = []
-    files = [file for image in images for file in (list_all_images(image) if image.is_dir() else [image])]
-    with job("nothing was changed") as progress, progress.track("reading images", len(files)) as advance:
-        for file in files:
-            if file.suffix.lower() == ".npz":
-                x = read_npz_images(file)
-                names += [f"{file}[{row}]" for row in range(len(x))]
-            else:
-                x = read_image(file, classifier.image_shape)[None]
-                names.append(str(file))
-            arrays.append(x)
-            advance()
-    probabilities = np.concatenate([classifier.predict_proba(array) for array in arrays])
-    rows = [
-        {"image": name, "label": classifier.classes[int(row.argmax())], "probability": float(row.max())}
-        for name, row in zip(names, probabilities, strict=True)
-    ]
+    rows = []
+    with job("nothing was changed") as progress:
+        for names, x in read_images(images, classifier.image_shape, progress):
+            for name, probabilities in zip(names, classifier.predict_proba(x), strict=True):
+                label = classifier.classes[int(probabilities.argmax())]
+                rows.append({"image": name, "label": label, "probability": float(probabilities.max())})
     if as_json:
         print_json(rows)
         return
     for row in rows:
-        # rich would expand the tabs
+        # not `out.print`: rich expands tabs
         print(f"{printable(row['image'])}\t{printable(row['label'])}\t{row['probability']:.3f}")

@@ -26,7 +26,9 @@ from logcl.core.errors import BadSettings
 
 def train(
     path: MemoryArgument,
-    seed: Annotated[int | None, typer.Option(min=0, help="Random seed; by default the memory's.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Random seed; by default that of the memory.")
+    ] = None,
     changes: SetOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
@@ -44,7 +46,7 @@ def train(
     for name in asked:
         if not name.startswith("classifier."):
             raise BadSettings(
-                f"--set {name} is fixed when a memory is created; change only classifier settings here"
+                f"--set {name} is fixed when a memory is created; change only settings of classifier here"
             )
     settings = override(memory.settings, asked).classifier
     callbacks = [log_to(place) for place in logs or ()]

@@ -1,4 +1,4 @@
-"""`logcl verify`: check a memory, and salvage what is intact of a damaged one."""
+"""`logcl verify`: check a memory, and salvage the intact part of a damaged one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def verify(
 
 
 def _lost(salvaged: Salvaged) -> str:
-    """Which samples are lost, by index."""
+    """The indices of lost samples."""
     if not salvaged.lost:
         return "none lost"
     spans = [
