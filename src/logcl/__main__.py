@@ -1,23 +1,32 @@
-"""Where the command starts, also as `python -m logcl`: light, so that Ctrl-C is answered at once."""
+"""Entry point of the `logcl` command and of `python -m logcl`."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
-    """Load the command line, which takes a second or two, and run it."""
+    """Run the command line; Ctrl-C leaves with exit code 130, whatever it interrupts."""
     try:
         from logcl.cli import main as run
 
         run()
     except KeyboardInterrupt:
         print("logcl: interrupted before anything was changed", file=sys.stderr)
-        sys.exit(130)
-    finally:
-        # An interrupt that hit code made from a string, as dataclasses are while torch loads, is remembered
-        # by Python and ends the process by a signal, though it was handled. Other such code makes it forget.
-        exec("")
+        _leave()
+    except SystemExit as leaving:
+        if leaving.code != 130:
+            raise
+        _leave()
+
+
+def _leave() -> None:
+    # Not sys.exit: Python remembers an interrupt that hit generated code (dataclasses, while torch is being
+    # imported) and would end by a signal, although the interrupt was handled.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(130)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def test_what_there_is_not_is_said(logcl, tmp_path):
     assert "there is no method 'magic'" in ran.err
     ran = logcl("bench", "table1", "--methods", "gss", "--out", tmp_path)
     assert ran.code == 2
-    assert "table1 has none of these methods; it has: logcl" in ran.err
+    assert "table1 has none of these methods; choose from: logcl" in ran.err
     ran = logcl("bench", "table1", "--streams", "cifar100", "--out", tmp_path)
     assert ran.code == 2
     assert "there is no stream of this bench 'cifar100'" in ran.err

@@ -65,7 +65,7 @@ def run(*words, fails=None):
 def test_list_without_data():
     text = run("list").stdout
     for name in ("mnist", "omniglot", "omniglot-100", "cifar100"):
-        assert f"not here: logcl data get {name}" in text
+        assert f"not found; download it with `logcl data get {name}`" in text
     assert "comes with scikit-learn" in text
 
 
@@ -103,7 +103,7 @@ def test_get_takes_what_is_there(small_mnist, monkeypatch):
     assert f"mnist is already in {small_mnist}" in run("get", "mnist").stdout
     there = json.loads(run("get", "mnist", "--json").stdout)["files"]
     assert sorted(there) == sorted(map(str, small_mnist.iterdir()))
-    assert "nothing to get" in run("get", "digits").stdout
+    assert "nothing to download" in run("get", "digits").stdout
 
 
 def test_unknown_names():
@@ -124,7 +124,7 @@ def test_check_finds_damage(small_mnist):
     path = small_mnist / "t10k-labels-idx1-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-3])
     result = run("check", "--json", "--data-dir", small_mnist, fails=DataError)
-    assert "t10k-labels-idx1-ubyte.gz: is damaged" in str(result.exception)
+    assert "t10k-labels-idx1-ubyte.gz is damaged" in str(result.exception)
     states = {r["name"]: r["state"] for r in json.loads(result.stdout)}
     assert (states["digits"], states["mnist"]) == ("good", "bad")
 
@@ -137,7 +137,7 @@ def test_check_tells_repacked_files(small_mnist):
     path = small_mnist / "t10k-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 1))
     text = run("check", "mnist", "--data-dir", small_mnist).stdout
-    assert "content right, not the published archives" in text
+    assert "correct content, but not the published archives" in text
     assert str(path) in text.replace("\n", "")
 
 

@@ -38,16 +38,16 @@ def test_show_names_every_setting_with_its_value_and_meaning(logcl, name, option
                 line.split()[:2] == [setting, str(value)] and meaning in line for line in ran.out.splitlines()
             ), setting
     assert "x".join(map(str, shape)) in ran.out
-    assert "--set generator.epochs=50" in ran.out
+    assert "--set codec.epochs=50" in ran.out
     found = json.loads(logcl("presets", "show", name, *options, "--json").out)["settings"]
     assert [row["name"] for row in found] == [row[0] for row in expected]
     assert {row["name"]: row["value"] for row in found}["image_shape"] == list(shape)
 
 
 def test_show_with_a_change(logcl):
-    ran = logcl("presets", "show", "paper", "--set", "generator.labeller_training.epochs=7", "--json")
+    ran = logcl("presets", "show", "paper", "--set", "labels.training.epochs=7", "--json")
     values = {row["name"]: row["value"] for row in json.loads(ran.out)["settings"]}
-    assert values["generator.labeller_training.epochs"] == 7
+    assert values["labels.training.epochs"] == 7
     assert values["classifier.epochs"] == 15
 
 
@@ -55,10 +55,10 @@ def test_show_with_a_change(logcl):
     ("arguments", "sentence"),
     [
         (["magic"], "no preset 'magic'; choose one of: fast, paper-cpu, paper"),
-        (["paper", "--dataset", "photos"], "no data set called 'photos'"),
+        (["paper", "--dataset", "photos"], "no data set 'photos'"),
         (["paper", "--image-shape", "32"], "is not CHANNELSxHEIGHTxWIDTH"),
         (["paper", "--set", "generator.epoch=1"], "no setting 'generator.epoch'"),
-        (["paper", "--set", "generator.labeller_training=1"], "no setting 'generator.labeller_training'"),
+        (["paper", "--set", "labels.training=1"], "no setting 'labels.training'"),
     ],
 )
 def test_bad_input(logcl, arguments, sentence):
@@ -72,15 +72,12 @@ class Asked(Exception):
 
 
 def test_run_and_absorb_pass_the_data_set_on(tmp_path, logcl, monkeypatch):
-    from logcl.cli import learning, run
-
     def remember(name, shape, dataset=None):
         raise Asked(name, dataset)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOGCL_CACHE", str(tmp_path / "cache"))
-    for module in (run, learning):
-        monkeypatch.setattr(module, "preset_settings", remember)
+    monkeypatch.setattr("logcl.memory.presets.preset", remember)
     with pytest.raises(Asked, match="'paper', 'digits'"):
         logcl("run", "digits", "--preset", "paper")
     with pytest.raises(Asked, match="'paper', 'cifar100'"):
@@ -93,11 +90,11 @@ def test_run_and_absorb_pass_the_data_set_on(tmp_path, logcl, monkeypatch):
 def test_a_memory_of_the_paper_from_the_command_line(tmp_path, logcl, digits):
     x, y = digits
     np.savez(tmp_path / "some.npz", x=x[:20], y=y[:20])
-    quick = ["unit=16", "generator.epochs=2", "generator.warm_up_epochs=2", "generator.width=4",
-             "generator.labeller_training.epochs=1", "generator.labeller_width=4"]  # fmt: skip
+    quick = ["unit=16", "codec.epochs=2", "codec.warm_up_epochs=2", "codec.width=4",
+             "labels.training.epochs=1", "labels.width=4"]  # fmt: skip
     changes = [part for change in quick for part in ("--set", change)]
     path = tmp_path / "m.logcl"
     ran = logcl("absorb", path, tmp_path / "some.npz", "--preset", "paper", *changes)
     assert ran.code == 0, ran.err
-    assert Memory.open(path).settings.generator.network == "binplay"
+    assert Memory.open(path).settings.codec.network == "binplay"
     assert logcl("absorb", path, tmp_path / "some.npz", "--preset", "paper").code == 0

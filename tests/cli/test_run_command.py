@@ -11,7 +11,7 @@ from logcl.core.errors import CannotWrite
 from logcl.experiments import checkpoint
 
 QUICK = [
-    "--set", "generator.min_steps=0", "--set", "generator.epochs=2",
+    "--set", "codec.min_steps=0", "--set", "codec.epochs=2",
     "--set", "classifier.min_steps=0", "--set", "classifier.epochs=2",
 ]  # fmt: skip
 
@@ -28,7 +28,7 @@ def test_three_methods_side_by_side(tmp_path, logcl):
     assert [line[0] for line in lines[2:5]] == ["logcl", "finetune", "joint"]
     assert "seeds 0 to 1, mean ± standard error" in ran.out
     assert "r/logcl-seed0/memory.logcl" in ran.out
-    assert "distortions  level seen in replayed images" in ran.out
+    assert "distortions  level recognised from the image" in ran.out
     assert "worst level: " in ran.out
     results = sorted(path.parent.name for path in (tmp_path / "r").glob("*/result.json"))
     assert results == sorted(f"{m}-seed{s}" for m in ("logcl", "finetune", "joint") for s in (0, 1))
@@ -39,7 +39,7 @@ def test_without_levels_nothing_is_said_of_them(tmp_path, logcl):
     ran = logcl("run", "digits", "--tasks", 1, "--method", "finetune", "--out", "r", *QUICK)
     assert "distortions" not in ran.out
     ran = logcl("run", "digits", "--tasks", 2, "--set", "unit=5000", "--out", "s", *QUICK)
-    assert "no class lies in two levels" in ran.out
+    assert "no class is in two levels" in ran.out
     assert "worst level: the buffer" in ran.out
 
 
@@ -72,13 +72,13 @@ def test_finished_cells_are_taken_as_they_are(tmp_path, logcl):
         refused = logcl(*arguments, "--method", "gdumb,finetune,joint", *changes)
         assert refused.code == 7, changes
         assert (
-            "earlier run with other settings or data; choose another --out or add --overwrite" in refused.err
+            "from a run with other settings or data; choose another --out or add --overwrite" in refused.err
         )
         assert not (tmp_path / "r" / "gdumb-seed0").exists()  # refused before any work
 
     more = logcl(*arguments, "--method", "gdumb,finetune,joint", "--json")
     assert more.code == 0, more.err
-    assert "2 of 3 runs are finished already and taken as they are" in more.err
+    assert "2 of 3 runs were finished before and are not repeated" in more.err
     assert [result["method"] for result in json.loads(more.out)] == ["gdumb", "finetune", "joint"]
     assert {path: path.stat().st_mtime_ns for path in before} == before
     refused = logcl(*arguments, "--method", "gdumb,finetune,joint")
@@ -86,7 +86,7 @@ def test_finished_cells_are_taken_as_they_are(tmp_path, logcl):
     assert "exists from an earlier run" in refused.err
 
 
-def test_a_run_that_fails_says_how_it_goes_on(tmp_path, logcl, monkeypatch):
+def test_a_run_that_fails_says_how_to_resume(tmp_path, logcl, monkeypatch):
     arguments = ["run", "digits", "--tasks", 3, "--evaluate", "final", "--method", "finetune", "--out", "r"]
     write = checkpoint.write
 
@@ -98,9 +98,9 @@ def test_a_run_that_fails_says_how_it_goes_on(tmp_path, logcl, monkeypatch):
     monkeypatch.setattr(checkpoint, "write", full)
     failed = logcl(*arguments, *QUICK)
     assert failed.code == 7
-    assert "No space left on device); finished tasks are kept, and the same command goes on" in failed.err
+    assert "No space left on device); finished tasks are kept; resume with the same command" in failed.err
     again = logcl(*arguments, *QUICK, "--overwrite")
-    assert "the same command without --overwrite goes on" in again.err
+    assert "resume with the same command without --overwrite" in again.err
     assert "going on" not in again.err
     monkeypatch.setattr(checkpoint, "write", write)
     ran = logcl(*arguments, *QUICK)
@@ -179,7 +179,7 @@ def test_more_tasks_than_classes(tmp_path, logcl, digits):
 
 @pytest.mark.parametrize(
     ("option", "expected"),
-    [(("--bits", 48), (6, None)), (("--bytes-per-sample", 6), (6, None)), (("--psnr", 17), (None, 17))],
+    [(("--bytes-per-sample", 6), (6, None)), (("--psnr", 17), (None, 17))],
 )
 def test_the_size_or_the_quality_of_a_code_is_an_option(logcl, digits, option, expected):
     np.savez("few.npz", x=digits[0][:100], y=digits[1][:100])
@@ -190,9 +190,8 @@ def test_the_size_or_the_quality_of_a_code_is_an_option(logcl, digits, option, e
 
 
 def test_two_sizes_of_a_code_are_refused(tmp_path, logcl):
-    for options in (("--bits", 48, "--psnr", 20), ("--bytes-per-sample", 6, "--psnr", 20)):
-        refused = logcl("run", "digits", *options, "--out", "r")
-        assert refused.code == 2
-        assert "give only one of --bits, --bytes-per-sample and --psnr" in refused.err
-        assert len(refused.err.splitlines()) == 1
+    refused = logcl("run", "digits", "--bytes-per-sample", 6, "--psnr", 20, "--out", "r")
+    assert refused.code == 2
+    assert "--bytes-per-sample and --psnr exclude each other; give only one" in refused.err
+    assert len(refused.err.splitlines()) == 1
     assert not (tmp_path / "r").exists()

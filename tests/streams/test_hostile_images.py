@@ -189,7 +189,7 @@ def test_deflated_nothing(tmp_path, monkeypatch):
     """A megabyte must not become a gigabyte."""
     monkeypatch.setattr("logcl.streams.arrays._SMALL", 10**6)
     file = save(tmp_path / "a.npz", x=described("|u1", "(6, 1000, 1000)", bytes(6 * 10**6)))
-    with pytest.raises(DataError, match="next to nothing"):
+    with pytest.raises(DataError, match="far more bytes than the file"):
         read_npz(file)
     monkeypatch.setattr("logcl.streams.arrays._SMALL", 10**7)
     assert read_npz(file)[0].shape == (6, 1, 1000, 1000)
@@ -197,7 +197,7 @@ def test_deflated_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("packing", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_packings_without_a_bound(tmp_path, packing):
-    with pytest.raises(DataError, match="packed in an unusual way"):
+    with pytest.raises(DataError, match="unsupported compression"):
         read_npz(save(tmp_path / "a.npz", packing=packing))
 
 

@@ -65,16 +65,16 @@ def test_found_by_environment_and_overruled_by_argument(tmp_path, files, monkeyp
     (tmp_path / "b").mkdir()
     monkeypatch.setenv("LOGCL_DATA", str(tmp_path / "a"))
     assert open_stream("mnist").samples == 40
-    with pytest.raises(DataError, match="mnist is not complete"):
+    with pytest.raises(DataError, match="mnist is missing or incomplete"):
         open_stream("mnist", data_dir=tmp_path / "b")
-    with pytest.raises(DataError, match="no such data folder"):
+    with pytest.raises(DataError, match="does not exist; create it"):
         open_stream("mnist", data_dir=tmp_path / "c")
 
 
 def test_missing_says_what_to_do(tmp_path, files, monkeypatch):
     write(tmp_path, dict(list(files.items())[:3]))
     monkeypatch.setenv("LOGCL_DATA", str(tmp_path))
-    with pytest.raises(DataError, match="`logcl data get mnist`, or point LOGCL_DATA") as caught:
+    with pytest.raises(DataError, match="`logcl data get mnist`, or set LOGCL_DATA") as caught:
         open_stream("mnist")
     assert str(tmp_path) in str(caught.value)
 
@@ -97,17 +97,17 @@ def damaged(content, how):
 @pytest.mark.parametrize(
     ("how", "sentence"),
     [
-        ("magic", "begins with the magic number"),
-        ("counts", "claims to hold"),
+        ("magic", "has the magic number"),
+        ("counts", "has dimensions"),
         ("short", "is damaged or truncated"),
         ("header cut", "is damaged or truncated"),
-        ("long", "is longer than it claims"),
-        ("bit", "its content does not have the known checksum"),
+        ("long", "is longer than its header says"),
+        ("bit", "has the wrong checksum"),
     ],
 )
 def test_bad_content(tmp_path, files, own_cache, name, how, sentence):
     write(tmp_path, {**files, name: damaged(files[name], how)})
-    with pytest.raises(DataError, match=rf"{name}\.gz: {sentence}.*logcl data get mnist"):
+    with pytest.raises(DataError, match=rf"{name}\.gz {sentence}.*logcl data get mnist"):
         open_stream("mnist", data_dir=tmp_path)
     assert list((own_cache / "streams").iterdir()) == []
 
@@ -120,7 +120,7 @@ def test_bad_packing(tmp_path, files, how):
     path.write_bytes(
         {"cut": content[:-20], "not gzip": b"x" * 50, "bit": content[:99] + b"\xff\xfe" + content[101:]}[how]
     )
-    with pytest.raises(DataError, match=r"ubyte\.gz: is damaged.*logcl data get mnist"):
+    with pytest.raises(DataError, match=r"ubyte\.gz is damaged.*logcl data get mnist"):
         open_stream("mnist", data_dir=tmp_path)
 
 

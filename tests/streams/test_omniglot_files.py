@@ -83,7 +83,7 @@ def test_ink_is_bright_and_drawers_16_to_20_test(tmp_path, files):
     )
 
 
-def test_other_files_in_the_zip_are_passed_over(tmp_path, files):
+def test_other_files_in_the_zip_are_ignored(tmp_path, files):
     files["images_background"]["README.txt"] = b"hello"
     files["images_background"]["__MACOSX/images_background/._x.png"] = b"?"
     write(tmp_path, files)
@@ -115,7 +115,7 @@ def test_a_missing_or_extra_drawing(tmp_path, files, own_cache, archived):
 def test_a_foreign_png(tmp_path, files, own_cache):
     files["images_background"]["images_background/cat.png"] = drawing(1, 1)
     write(tmp_path, files)
-    refused(tmp_path, own_cache, r"cat\.png', which is no drawing")
+    refused(tmp_path, own_cache, r"cat\.png', which is not a drawing")
 
 
 @pytest.mark.parametrize("archived", [True, False])
@@ -144,7 +144,7 @@ def test_an_oversized_member(tmp_path, files, own_cache):
 def test_unsafe_names(tmp_path, files, own_cache, name):
     files["images_background"][name] = b"x"
     write(tmp_path, files)
-    refused(tmp_path, own_cache, r"images_background\.zip: holds the unsafe name .*logcl data get omniglot")
+    refused(tmp_path, own_cache, r"images_background\.zip holds the unsafe name .*logcl data get omniglot")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["images_background.zip", "images_evaluation.zip"]
 
 
@@ -175,4 +175,4 @@ def test_broken_zips(tmp_path, files, own_cache):
 
 def test_one_set_is_not_enough(tmp_path, files, own_cache):
     write(tmp_path, {"images_background": files["images_background"]})
-    refused(tmp_path, own_cache, "omniglot is not complete.*images_evaluation.zip")
+    refused(tmp_path, own_cache, "omniglot is missing or incomplete.*images_evaluation.zip")

@@ -184,7 +184,7 @@ def test_truncated_files_name_the_file_and_the_remedy(tmp_path, rng, ending):
     path = save(tmp_path, image, f"a.{ending}")
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(DataError, match=rf"a\.{ending}: .*; .*remove it\."):
+    with pytest.raises(DataError, match=rf"a\.{ending} .*; .*remove it$"):
         read_image(path, (3, 8, 8))
 
 
@@ -200,7 +200,7 @@ def test_rubbish_is_refused(tmp_path, content):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(DataError, match=r"gone\.png: cannot be read \(No such file"):
+    with pytest.raises(DataError, match=r"gone\.png cannot be read \(No such file"):
         read_image(tmp_path / "gone.png", (1, 8, 8))
 
 

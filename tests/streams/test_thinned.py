@@ -8,7 +8,7 @@ from logcl.streams import open_stream
 def test_fewer_samples_of_each_class_the_first_to_arrive():
     whole = open_stream("digits", tasks=5, seed=3)
     part = whole.thinned(per_class=7, test_per_class=2)
-    assert part.subset == "7 samples a class, 2 test samples a class"
+    assert part.subset == "7 samples per class, 2 test samples per class"
     assert len(part) == len(whole)
     assert part.task_classes == whole.task_classes
     for many, few in zip(whole, part, strict=True):
@@ -17,7 +17,7 @@ def test_fewer_samples_of_each_class_the_first_to_arrive():
     assert (np.bincount(part.test_y) == 2).all()
 
 
-def test_one_class_in_so_many_of_each_task_renumbered():
+def test_every_nth_class_of_each_task_renumbered():
     whole = open_stream("digits", tasks=5, seed=3)
     part = whole.thinned(one_class_in=2)
     assert part.classes == tuple(whole.classes[classes[0]] for classes in whole.task_classes)

@@ -1,4 +1,4 @@
-"""The command line. `logcl --help` lists the commands; each is a thin shell around the library.
+"""The command line: one module per command, imported when the command is invoked.
 
 Exit codes: 0 done, 1 `verify` found a problem, 2 bad input or settings, 3 bad data files, 4 not a memory,
 5 damaged memory, 6 another writer, 7 cannot write, 8 nothing trained yet, 9 the cluster failed,
@@ -12,18 +12,63 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperGroup
 
-from logcl.cli import bench, data, learning, looking, methods, plan, presets, report, run
-from logcl.cli.console import err
 from logcl.core.errors import CannotWrite, LogCLError, PassedOver
-from logcl.core.text import printable
-from logcl.memory.file.sqlite import FORMAT
+
+COMMANDS = {
+    "absorb": "Add labelled images to a memory, created if absent; the files are not needed afterwards.",
+    "plan": "Show what absorbing a task would retrain, or forecast what a memory of any size would take.",
+    "train": "Retrain the global model from replay and store it in the memory file.",
+    "predict": "Classify images with the global model.",
+    "inspect": "Show levels, bytes, generations, fit errors and the binary counter of a memory.",
+    "verify": "Check every digest and invariant; exit 0 only if all hold or the intact part was salvaged.",
+    "export": "Write the replayed samples, in sample order: OUT.npz with x and y, or OUT/CLASS/INDEX.png.",
+    "run": "Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds.",
+    "bench": "Run a grid of experiments and show its tables.",
+    "report": "Compare results on one self-contained page: tables, curves, the binary counter, replay.",
+    "presets": "List the presets and show their settings.",
+    "methods": "List the methods and show their options.",
+    "data": "List, download and check the named data sets.",
+}
+"""Command → summary. The module of a command has a function of its name, or an `app` of subcommands."""
+
+
+class _LazyGroup(TyperGroup):
+    """Lists commands from `COMMANDS` and imports only the one that is invoked."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Name, command and arguments; also used by shell completion."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found and load(name or ""), rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; Ctrl-C outside a `job` is reported here."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print("logcl: interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+
+def load(name: str) -> Any:
+    """Import a command."""
+    module = import_module(f"logcl.cli.{name}")
+    parent = typer.Typer()
+    if hasattr(module, "app"):
+        parent.add_typer(module.app, name=name, help=COMMANDS[name])
+    else:
+        parent.command(name)(getattr(module, name))
+    return typer.main.get_group(parent).commands[name]
+
 
 app = typer.Typer(
+    cls=_LazyGroup,
     help="A memory that never loses a sample, and a classifier that can be retrained from it at any time.",
     epilog="Exit codes: 0 done · 1 problem found by verify · 2 bad input or settings · 3 bad data files · "
     "4 not a memory · 5 damaged memory · 6 another writer · 7 cannot write · 8 nothing trained yet · "
@@ -31,26 +76,14 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (
-    learning.absorb,
-    plan.plan,
-    learning.train,
-    learning.predict,
-    looking.inspect,
-    looking.verify,
-    looking.export,
-    run.run,
-    bench.bench,
-    report.report,
-):
-    app.command()(command)
-app.add_typer(presets.app, name="presets", help="Show the presets and what they stand for.")
-app.add_typer(methods.app, name="methods", help="Show the methods and their options.")
-app.add_typer(data.app, name="data", help="List, fetch and check the named data sets.")
+for _name, _summary in COMMANDS.items():
+    app.command(_name, help=_summary)(lambda: None)  # a placeholder for lists of commands
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(show: bool) -> None:
+    if show:
+        from logcl.memory.file.sqlite import FORMAT
+
         print(f"logcl {version('logcl')}, memory format {FORMAT}")
         raise typer.Exit
 
@@ -64,15 +97,14 @@ def common(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Options of all commands."""
+    """Options common to all commands."""
     if device is not None:
         os.environ["LOGCL_DEVICE"] = device
 
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """What LogCL warns of is one sentence on stderr, without a line of its source."""
-
+    """Print LogCL's own warnings as one sentence on stderr, without a source line."""
     usual = warnings.showwarning
 
     def show(
@@ -84,26 +116,35 @@ def _plain_warnings() -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         if issubclass(category, PassedOver):
+            from logcl.cli.console import err
+            from logcl.core.text import printable
+
             err.print(f"logcl: {printable(message)}")
         else:
             usual(message, category, filename, lineno, file, line)
 
-    with warnings.catch_warnings():  # puts showwarning back as well
+    with warnings.catch_warnings():  # also restores showwarning
         warnings.simplefilter("always", PassedOver)
         warnings.showwarning = show
         yield
 
 
 def main() -> None:
-    """Run the command line; whatever LogCL refuses becomes one sentence on stderr."""
+    """Run the command line; a LogCLError becomes one sentence on stderr and an exit code."""
     try:
         with _plain_warnings():
             app()
     except LogCLError as error:
+        from logcl.core.text import printable
+
         print(f"logcl: {printable(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
         if error.errno is None:
             raise
-        print(f"logcl: {error.filename or 'a file'} cannot be used ({error.strerror})", file=sys.stderr)
+        print(
+            f"logcl: {error.filename or 'a file'} cannot be used ({error.strerror}); "
+            "check its path and permissions",
+            file=sys.stderr,
+        )
         sys.exit(CannotWrite.exit_code)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
 import typer
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from logcl.cli.console import (
     AddressOption,
+    DataDirOption,
     EngineOption,
     JsonOption,
     chosen_engine,
@@ -26,38 +27,39 @@ from logcl.cli.console import (
 )
 from logcl.core.errors import BadSettings
 from logcl.core.text import human_bytes, human_seconds
-from logcl.experiments.bench import grid
-from logcl.experiments.bench.benches import BENCHES
-from logcl.experiments.bench.grid import Cell, Estimate, Event, Place, Scale
-from logcl.experiments.bench.tables import TABLES
-from logcl.experiments.result import Result
-from logcl.methods import METHODS
+
+if TYPE_CHECKING:
+    from logcl.experiments.bench.grid import Cell, Event
+    from logcl.experiments.result import Result
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="|".join(BENCHES), help="Which tables.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="table1, table2, extreme, bytes or growth.")],
     scale: Annotated[
-        Scale,
-        typer.Option(help="smoke: does it run; small: a quarter of an hour; full: the paper's size."),
+        Literal["smoke", "small", "full"],
+        typer.Option(help="smoke: a quick test; small: a quarter of an hour; full: the size in the paper."),
     ] = "small",
-    methods: Annotated[
-        str | None, typer.Option(help="Only these methods of the bench, separated by commas.")
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="So many seeds, from 0 on.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Only these methods, separated by commas.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, counting up from 0.")] = None,
     streams: Annotated[str | None, typer.Option(help="Only these streams, separated by commas.")] = None,
     out_dir: Annotated[
-        Path, typer.Option("--out", help="Results go to a folder of the bench's name in here.")
+        Path, typer.Option("--out", help="Folder for the results, one sub-folder per bench.")
     ] = Path("results"),
-    data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
+    data_dir: DataDirOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a grid of experiments and show its tables.
 
-    Each finished experiment is kept in a file, and none is run twice: a grid that was interrupted goes on,
-    and several processes may share one.
+    Finished experiments are kept and not repeated: the same command resumes an interrupted grid, and several
+    processes may share one.
     """
+    from logcl.experiments.bench import grid
+    from logcl.experiments.bench.benches import BENCHES
+    from logcl.experiments.bench.tables import TABLES
+    from logcl.methods import METHODS
+
     if name not in BENCHES:
         raise BadSettings(f"there is no bench {name!r}; choose one of: {', '.join(BENCHES)}")
     cells = BENCHES[name].grid(scale, seeds, _chosen(methods, METHODS, "method"))
@@ -66,12 +68,12 @@ def bench(
         cells = [cell for cell in cells if wanted and cell.stream in wanted]
     if not cells:
         of_bench = dict.fromkeys(cell.method for cell in BENCHES[name].grid(scale, 1))
-        raise BadSettings(f"{name} has none of these methods; it has: {', '.join(of_bench)}")
-    place = Place(out_dir / name, scale)
+        raise BadSettings(f"{name} has none of these methods; choose from: {', '.join(of_bench)}")
+    place = grid.Place(out_dir / name, scale)
     command = f"logcl bench {name} --scale {scale}"
     view = _View(cells, f"{name}, {scale}")
     with (
-        job(f"finished cells are kept in {place.folder}; the same command goes on", view.show) as progress,
+        job(f"finished runs are kept in {place.folder}; resume with the same command", view.show) as progress,
         progress.track(f"{name}, {scale}", len(cells)) as advance,
         chosen_engine(engine, address) as runner,
     ):
@@ -97,9 +99,7 @@ def bench(
                 out.print(note)
         out.print(f"\nresults      {place.folder} ({len(finished)} of {len(cells)} cells)")
         if finished:
-            from logcl.experiments.report import (
-                benches,  # matplotlib is slow to load, and is not needed before
-            )
+            from logcl.experiments.report import benches  # matplotlib is slow to import
 
             (page,) = benches.write(name, {scale: finished}, place.folder / f"{scale}-report.html")
             out.print(f"report       {page}")
@@ -119,7 +119,7 @@ def _chosen(text: str | None, known: Collection[str], what: str) -> set[str] | N
 
 
 class _View:
-    """The grid as it is now: one row a method and stream, and when it will all be done."""
+    """The state of the grid, one row per stream and method, and the time it will take."""
 
     def __init__(self, cells: Sequence[Cell], title: str) -> None:
         self.cells, self.title = cells, title
@@ -127,7 +127,7 @@ class _View:
         self.at_once = 1
 
     def happened(self, event: Event) -> None:
-        """Remember it; where there is no terminal, say it in a line."""
+        """Store an event; not on a terminal, also print it."""
         known = self.events.get(event.cell.name)
         self.events[event.cell.name] = event
         if not err.is_terminal and event.state != "running" and known is not None:
@@ -136,7 +136,7 @@ class _View:
             err.print(f"{done}/{len(self.cells)}  {event.cell.name}: {event.state}  {found}  {self._end()}")
 
     def show(self) -> RenderableType:
-        """What is drawn above the progress bars."""
+        """The table above the progress bars."""
         table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="bold", title=self.title)
         for column in ("stream", "method", "done", "accuracy, bytes, time", ""):
             table.add_column(column, no_wrap=True)
@@ -151,15 +151,17 @@ class _View:
         return Group(table, Text(self._end(), style="dim"))
 
     def problems(self) -> list[str]:
-        """What went wrong, and what is still under way elsewhere, in sentences."""
+        """Failures, and the number of cells that other processes are running."""
         failed = [event for event in self.events.values() if event.state == "failed"]
         elsewhere = sum(event.state == "elsewhere" for event in self.events.values())
         lines = [f"logcl: {event.cell.name} failed: {event.problem}" for event in failed]
         if elsewhere:
-            lines.append(f"logcl: {elsewhere} cells are being run by other processes")
+            lines.append(f"logcl: {elsewhere} cells are running in other processes")
         return lines
 
     def _end(self) -> str:
+        from logcl.experiments.bench.grid import Estimate
+
         results = {name: event.result for name, event in self.events.items() if event.result is not None}
         seconds = {name: sum(result.seconds.values()) for name, result in results.items()}
         open_cells = [cell for cell in self.cells if self._open(cell)]
@@ -168,7 +170,7 @@ class _View:
             return ""
         left /= min(self.at_once, len(open_cells))
         end = datetime.now() + timedelta(seconds=left)
-        return f"about {human_seconds(left)} left, until {end:%H:%M}, judged by finished cells"
+        return f"about {human_seconds(left)} left, until {end:%H:%M}, estimated from finished cells"
 
     def _open(self, cell: Cell) -> bool:
         event = self.events.get(cell.name)
@@ -178,7 +180,7 @@ class _View:
 def _found(results: Sequence[Result]) -> str:
     if not results:
         return ""
-    accuracy = np.mean([result.final_accuracy for result in results])
-    held = float(np.mean([result.memory_bytes for result in results]))
-    seconds = float(np.mean([sum(result.seconds.values()) for result in results]))
-    return f"{accuracy:.1%}, {human_bytes(held)}, {human_seconds(seconds)}"
+    accuracy = fmean(result.final_accuracy for result in results)
+    kept = fmean(result.memory_bytes for result in results)
+    seconds = fmean(sum(result.seconds.values()) for result in results)
+    return f"{accuracy:.1%}, {human_bytes(kept)}, {human_seconds(seconds)}"

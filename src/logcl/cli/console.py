@@ -1,4 +1,4 @@
-"""What all commands share: how they show progress, results and numbers."""
+"""What commands share: options, progress bars, tables and JSON."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from logcl.core.bars import Bars
 from logcl.core.errors import BadSettings
-from logcl.core.settings import ImageShape
-from logcl.nn.engines import Engine, Local
+
+if TYPE_CHECKING:
+    from logcl.core.bars import Bars
+    from logcl.core.settings import ImageShape
+    from logcl.nn.engines import Engine
 
 
 def _console(*, stderr: bool) -> Console:
-    """Lines are never wrapped; where there is no terminal, tables are as wide as they need to be."""
-    # No markup: names of files and classes may have brackets in them.
+    """A console that never wraps lines; not on a terminal, it is 240 columns wide."""
+    # No markup: names of files and classes may contain brackets.
     console = Console(stderr=stderr, soft_wrap=True, highlight=False, markup=False)
     if not console.is_terminal:
         console.width = 240
@@ -33,26 +35,32 @@ out = _console(stderr=False)
 err = _console(stderr=True)
 
 MemoryArgument = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory file, e.g. pets.logcl.")]
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", help="Folder with the official files of named data sets; else LOGCL_DATA and downloads."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="NAME=VALUE", help="Change a setting, e.g. generator.epochs=50. Repeatable."
+        "--set", metavar="NAME=VALUE", help="Change a setting, e.g. codec.epochs=50. Repeatable."
     ),
 ]
-BitsOption = Annotated[int | None, typer.Option(min=1, help="Size of a sample's code in bits.")]
-BytesOption = Annotated[
-    float | None, typer.Option(help="Size of a sample's code in bytes, on average; fractions are allowed.")
-]
+BytesOption = Annotated[float | None, typer.Option(help="Average bytes per sample; fractions are allowed.")]
 PsnrOption = Annotated[
-    float | None, typer.Option(metavar="DB", help="Quality of a code instead of its size, e.g. 30.")
+    float | None,
+    typer.Option(metavar="DB", help="Quality of replayed images in dB, e.g. 30, instead of their size."),
 ]
 EngineOption = Annotated[
-    Literal["local", "ray"], typer.Option(help="Who does the work: this process, or a Ray cluster.")
+    Literal["local", "ray"], typer.Option(help="Where to train: in this process or on a Ray cluster.")
 ]
 AddressOption = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Of the Ray cluster, or auto; without it one is started here."),
+    typer.Option(
+        metavar="HOST:PORT", help="Address of the Ray cluster, or auto; by default one is started here."
+    ),
 ]
 LogOption = Annotated[
     list[str] | None,
@@ -66,46 +74,44 @@ LogOption = Annotated[
 
 @contextmanager
 def chosen_engine(name: Literal["local", "ray"], address: str | None) -> Iterator[Engine]:
-    """The engine that `--engine` and `--address` name, for as long as it is needed."""
+    """The engine chosen with `--engine` and `--address`."""
     if name == "ray":
-        from logcl.nn.engines.ray import Ray  # an extra, and slow to load
+        from logcl.nn.engines.ray import Ray  # an optional dependency, slow to import
 
         with Ray(address) as cluster:
             yield cluster
         return
     if address is not None:
-        raise BadSettings(f"--address {address} is that of a Ray cluster; say --engine ray as well")
+        raise BadSettings(f"--address {address} is for a Ray cluster; add --engine ray")
+    from logcl.nn.engines import Local
+
     yield Local()
 
 
 @contextmanager
-def job(
-    what_is_safe: str | Callable[[], str], above: Callable[[], RenderableType] | None = None
-) -> Iterator[Bars]:
-    """Progress bars around a long job; Ctrl-C ends it with a sentence that says what state is left.
+def job(state: str | Callable[[], str], above: Callable[[], RenderableType] | None = None) -> Iterator[Bars]:
+    """Progress bars, below what `above` returns, for a long job; Ctrl-C reports the `state` it leaves."""
+    from logcl.core.bars import Bars
 
-    `above` gives what is shown above the bars.
-    """
     with Bars(err, above) as bars:
         try:
             yield bars
         except KeyboardInterrupt:
             bars.stop()
-            safe = what_is_safe if isinstance(what_is_safe, str) else what_is_safe()
-            err.print(f"logcl: interrupted; {safe}")
+            err.print(f"logcl: interrupted; {state if isinstance(state, str) else state()}")
             raise typer.Exit(130) from None
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout; names in it come from files, and must not command a terminal."""
+    """Print a JSON document; control characters are escaped."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     print(re.sub(r"[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """A plain table; the first column and those without a name are left, the others right aligned.
+    """Print a table; the first column and those without a name are left-aligned, the others right-aligned.
 
-    On a terminal that is too narrow, one short paragraph a row: nothing is ever cut off.
+    On a terminal that is too narrow, each row becomes a short paragraph, so that nothing is cut off.
     """
     result = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for position, column in enumerate(columns):
@@ -127,15 +133,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
 
 def parse_changes(
     changes: Sequence[str] | None,
-    bits: int | None = None,
     bytes_per_sample: float | None = None,
     psnr: float | None = None,
 ) -> dict[str, Any]:
-    """`--set name=value` options as a mapping, with the options that set the size or quality of a code."""
-    rates = {"bits": bits, "generator.bytes_per_sample": bytes_per_sample, "generator.psnr": psnr}
+    """Settings to change, by name: those of `--set NAME=VALUE`, and of `--bytes-per-sample` or `--psnr`."""
+    rates = {"codec.bytes_per_sample": bytes_per_sample, "codec.psnr": psnr}
     parsed: dict[str, Any] = {name: value for name, value in rates.items() if value is not None}
     if len(parsed) > 1:
-        raise BadSettings("give only one of --bits, --bytes-per-sample and --psnr; each decides the others")
+        raise BadSettings("--bytes-per-sample and --psnr exclude each other; give only one")
     for change in changes or ():
         name, equals, value = change.partition("=")
         if not equals:
@@ -145,9 +150,9 @@ def parse_changes(
 
 
 def parse_shape(text: str) -> ImageShape:
-    """`--image-shape 3x32x32` as channels, height, width."""
+    """`--image-shape 3x32x32` as (channels, height, width)."""
     parts = text.lower().split("x")
     if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
-        raise BadSettings(f"--image-shape {text} is not CHANNELSxHEIGHTxWIDTH, e.g. 3x32x32")
+        raise BadSettings(f"--image-shape {text} is not CHANNELSxHEIGHTxWIDTH; write e.g. 3x32x32")
     channels, height, width = map(int, parts)
     return channels, height, width

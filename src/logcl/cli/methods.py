@@ -8,13 +8,13 @@ import typer
 
 from logcl.cli.console import JsonOption, out, print_json
 
-app = typer.Typer(help="Methods: list them, show the options of one.", no_args_is_help=True)
+app = typer.Typer(help="List the methods and show their options.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_methods(as_json: JsonOption = False) -> None:
     """List the methods for `logcl run --method`."""
-    from logcl.methods import METHODS  # imports torch, which `logcl --help` does not need
+    from logcl.methods import METHODS
 
     if as_json:
         print_json([{"name": name, "summary": method.summary} for name, method in METHODS.items()])

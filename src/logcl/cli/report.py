@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from logcl.cli.console import out
 from logcl.core.errors import BadInput, BadSettings
-from logcl.experiments.result import Result, find
+
+if TYPE_CHECKING:
+    from logcl.experiments.result import Result
 
 _SUFFIXES = ("html", "md", "json", "csv")
 
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUNS…", help="result.json files, or folders that hold results.")
+        list[Path], typer.Argument(metavar="RUNS…", help="result.json files, or folders that contain some.")
     ],
     out_path: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE|DIR", help="Where to put it; else report.html beside the runs."),
+        typer.Option(
+            "--out", metavar="FILE|DIR", help="File or folder to write; else report.html beside the runs."
+        ),
     ] = None,
     format: Annotated[
-        str | None, typer.Option(help=f"{', '.join(_SUFFIXES)}; else as the name of --out ends, or html.")
+        str | None, typer.Option(help=f"{', '.join(_SUFFIXES)}; else the suffix of --out, or html.")
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Also write every figure as PNG and SVG into a folder.")
+        Path | None, typer.Option(metavar="DIR", help="Also write every figure as PNG and SVG to a folder.")
     ] = None,
-    title: Annotated[str, typer.Option(help="The page's title; else the data set's name.")] = "",
+    title: Annotated[str, typer.Option(help="Title of the page; else the name of the data set.")] = "",
 ) -> None:
-    """Compare results on one page that needs no network: tables, curves, the binary counter, replay."""
-    from logcl.experiments import report  # matplotlib is slow to load, and other commands do not need it
+    """Compare results on one self-contained page: tables, curves, the binary counter, replay."""
+    from logcl.experiments import report  # matplotlib is slow to import
     from logcl.experiments.report import benches
 
     results = _read(runs)
@@ -51,35 +55,39 @@ def report(
 
 
 def _read(runs: list[Path]) -> list[Result]:
-    """Every result once, however often its folder was named."""
+    """The results, each one once even if it is named several times."""
+    from logcl.experiments.result import find
+
     found: dict[Path, Result] = {}
     for place in runs:
         here = {path.resolve(): result for path, result in find(place)}
         if not here:
-            raise BadInput(f"{place} holds no results; give a result.json or a folder that `logcl run` made")
+            raise BadInput(f"{place} holds no results; give a result.json or a folder that `logcl run` wrote")
         found |= here
     return list(found.values())
 
 
 def _format(asked: str | None, path: Path | None) -> str:
-    """What was asked for, or what the file's name says; both must agree."""
+    """The format from --format or the suffix of --out, which must agree."""
     suffix = path.suffix.removeprefix(".").lower() if path and not path.is_dir() else ""
     named = {"htm": "html", "markdown": "md"}.get(suffix, suffix)
     if asked is not None and asked not in _SUFFIXES:
-        raise BadSettings(f"there is no format {asked!r}; choose from: {', '.join(_SUFFIXES)}")
+        raise BadSettings(f"there is no format {asked!r}; choose one of: {', '.join(_SUFFIXES)}")
     if named and asked is None and named not in _SUFFIXES:
-        raise BadSettings(f"--out {path} does not say its format; add --format {', '.join(_SUFFIXES)}")
+        raise BadSettings(
+            f"--out {path} has an unknown suffix; add --format with one of: {', '.join(_SUFFIXES)}"
+        )
     if named in _SUFFIXES and asked is not None and named != asked:
-        raise BadSettings(f"--out {path} and --format {asked} contradict each other")
+        raise BadSettings(f"--out {path} and --format {asked} contradict each other; leave out --format")
     return asked or named or "html"
 
 
 def _target(runs: list[Path], path: Path | None, format: str) -> Path:
-    """The file to write: as named, or report.FORMAT in the folder named or in the one that holds all runs."""
+    """The file to write: --out, or report.FORMAT in that folder or in the one that contains all runs."""
     if path and path.suffix and not path.is_dir():
         return path
     folders = [place.resolve() if place.is_dir() else place.resolve().parent for place in runs]
     beside = Path(os.path.commonpath(folders))
     if beside == Path(beside.anchor):
-        beside = Path.cwd()  # runs that have nothing in common
+        beside = Path.cwd()  # the runs have no folder in common
     return (path or beside) / f"report.{format}"

@@ -7,15 +7,14 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from logcl import methods
 from logcl.cli.console import (
-    BitsOption,
     BytesOption,
+    DataDirOption,
     JsonOption,
     PsnrOption,
     SetOption,
@@ -28,45 +27,40 @@ from logcl.cli.console import (
 )
 from logcl.core.errors import BadSettings, Busy, LogCLError
 from logcl.core.text import human_bytes, spread
-from logcl.experiments import checkpoint
-from logcl.experiments import run as experiment
-from logcl.experiments.checkpoint import Occupied
-from logcl.experiments.result import Result, read
-from logcl.memory.diagnostics import Trap
-from logcl.memory.presets import BUDGETS, PRESETS, USUAL_BUDGET
-from logcl.memory.presets import preset as preset_settings
-from logcl.memory.settings import Settings, override
-from logcl.methods import METHODS
-from logcl.methods.logcl import MEMORY
-from logcl.methods.parts.exemplars import check_budget
-from logcl.streams import CATALOG, Stream, open_stream
+
+if TYPE_CHECKING:
+    from logcl.experiments.result import Result
+    from logcl.memory.diagnostics import Trap
+    from logcl.memory.settings import Settings
+    from logcl.streams import Stream
 
 
 def run(
     source: Annotated[
-        str, typer.Argument(help="A named data set, an .npz file or a folder of images.")
+        str,
+        typer.Argument(help="A named data set, an .npz file or a folder of class-named folders of images."),
     ] = "digits",
-    tasks: Annotated[int | None, typer.Option(help="Cut the stream into so many tasks.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Number of tasks to split the data into.")] = None,
     method: Annotated[
-        str, typer.Option(help=f"One or several, separated by commas, or all: {', '.join(METHODS)}.")
+        str, typer.Option(help="Method, several separated by commas, or all; see `logcl methods list`.")
     ] = "logcl",
-    preset: Annotated[str, typer.Option(help=f"{', '.join(PRESETS)}.")] = "fast",
+    preset: Annotated[str, typer.Option(help="Settings to start from; see `logcl presets list`.")] = "fast",
     budget: Annotated[
         str | None,
-        typer.Option(help="What methods with a buffer may keep: 2000 (samples), 20/class, or 6.4MB."),
+        typer.Option(help="Limit for methods with a buffer: 2000 (samples), 20/class, or 6.4MB."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides splits, weights and order.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Repeat with so many seeds, from --seed on.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed of the split, the weights and the order.")
+    ] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of runs per method, with seeds counting up from --seed.")
+    ] = 1,
     evaluate: Annotated[
-        str,
-        typer.Option(help="When to examine: after every task, the final one, or every so many (10)."),
+        str, typer.Option(help="When to evaluate: after every task, after the final one, or every N tasks.")
     ] = "every",
-    out_dir: Annotated[Path | None, typer.Option("--out", help="The run folder.")] = None,
-    overwrite: Annotated[
-        bool, typer.Option(help="Begin again, in the place of a run that is in the folder.")
-    ] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
-    bits: BitsOption = None,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
+    overwrite: Annotated[bool, typer.Option(help="Replace earlier runs in the folder.")] = False,
+    data_dir: DataDirOption = None,
     bytes_per_sample: BytesOption = None,
     psnr: PsnrOption = None,
     changes: SetOption = None,
@@ -74,21 +68,30 @@ def run(
 ) -> None:
     """Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds.
 
-    After an interruption the same command goes on: with what is not finished, after its last finished task.
+    After an interruption, the same command resumes each unfinished run after its last finished task.
     """
+    from logcl.experiments import checkpoint
+    from logcl.experiments import run as experiment
+    from logcl.memory.presets import BUDGETS, USUAL_BUDGET
+    from logcl.memory.presets import preset as preset_settings
+    from logcl.memory.settings import override
+    from logcl.methods import METHODS, find
+    from logcl.methods.parts.exemplars import check_budget
+    from logcl.streams import CATALOG, open_stream
+
     named = [name.strip() for name in method.split(",")]
-    names = list(dict.fromkeys(methods.find(name).name for name in (METHODS if named == ["all"] else named)))
+    names = list(dict.fromkeys(find(name).name for name in (METHODS if named == ["all"] else named)))
     cells = [(name, number) for number in range(seed, seed + seeds) for name in names]
-    asked = parse_changes(changes, bits, bytes_per_sample, psnr)
+    asked = parse_changes(changes, bytes_per_sample, psnr)
     experiment.examined_every(evaluate)
     if "seed" in asked:
-        raise BadSettings("--set seed would differ from --seed; use --seed")
+        raise BadSettings("--set seed is not allowed here; use --seed")
     options = {name: _options(name, asked) for name in names}
     budget = check_budget(budget or BUDGETS.get(preset, USUAL_BUDGET))
     folder = out_dir or Path("runs") / f"{Path(source).resolve().stem}-{preset}"
     if Path(source).is_dir() and Path(source).resolve() in folder.resolve().parents:
         raise BadSettings(
-            f"the run folder {folder} would lie inside the images of {source}; choose another --out"
+            f"the folder for the results, {folder}, is inside the images of {source}; choose another --out"
         )
     folders = {
         cell: folder if len(cells) == 1 and out_dir else folder / f"{cell[0]}-seed{cell[1]}" for cell in cells
@@ -97,8 +100,8 @@ def run(
         _refuse_other_runs(list(folders.values()))
 
     results: dict[tuple[str, int], Result] = {}
-    again = "the same command " + ("without --overwrite goes on" if overwrite else "goes on")
-    with job(f"finished runs and tasks are kept, and {again}") as progress:
+    safe = f"finished tasks are kept; resume with the same command{' without --overwrite' * overwrite}"
+    with job(safe) as progress:
 
         @lru_cache(maxsize=1)  # cells of one seed follow each other
         def opened(number: int) -> tuple[Stream, Settings]:
@@ -112,11 +115,9 @@ def run(
                 results[name, number] = _finished(
                     path, name, *opened(number), budget, options[name], evaluate
                 )
-                checkpoint.remove(path.parent)  # of a process that was killed just before it did so
+                checkpoint.remove(path.parent)  # left by a process killed just before it would have
         if results:
-            err.print(
-                f"logcl: {len(results)} of {len(cells)} runs are finished already and taken as they are"
-            )
+            err.print(f"logcl: {len(results)} of {len(cells)} runs were finished before and are not repeated")
         for name, number in cells:
             if (name, number) in results:
                 continue
@@ -130,15 +131,17 @@ def run(
                     command=shlex.join(["logcl", *sys.argv[1:]]),
                     say=lambda what: err.print(f"logcl: {what}"),
                 )  # fmt: skip
-            except (Busy, Occupied):
+            except (Busy, checkpoint.Occupied):
                 raise
             except LogCLError as error:
                 if not (place / checkpoint.NAME).exists():
                     raise
-                raise type(error)(f"{error}; finished tasks are kept, and {again}") from error
+                raise type(error)(f"{error}; {safe}") from error
         stream, _ = opened(cells[-1][1])
     ordered = [results[cell] for cell in cells]
-    page = _report(ordered, folder)
+    from logcl.experiments import report  # matplotlib is slow to import
+
+    (page,) = report.write(ordered, folder / "report.html")
     if as_json:
         documents = [
             {**results[cell].model_dump(mode="json"), "folder": str(folders[cell])} for cell in cells
@@ -149,24 +152,21 @@ def run(
     out.print(f"report       {page}")
 
 
-def _report(results: list[Result], folder: Path) -> Path:
-    """The page that compares them."""
-    from logcl.experiments import report  # matplotlib is slow to load, and is not needed before
-
-    (path,) = report.write(results, folder / "report.html")
-    return path
-
-
 def _options(method: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Take what belongs to the method, e.g. ewc.importance, out of what was asked for."""
+    """Take the options of a method, e.g. ewc.importance, out of the changes."""
+    from logcl.methods import options_of
+
     mine = [name for name in asked if name.startswith(f"{method}.")]
     options = {name.removeprefix(f"{method}."): asked.pop(name) for name in mine}
-    methods.options_of(method, options)
+    options_of(method, options)  # refuses what the method does not have
     return options
 
 
 def _refuse_other_runs(folders: Sequence[Path]) -> None:
-    """A finished run is never replaced unasked, nor a memory: it may hold more than a run put there."""
+    """Refuse to replace finished runs, and memories, which may hold more than a run put there."""
+    from logcl.experiments import checkpoint
+    from logcl.methods.logcl import MEMORY
+
     finished = [folder / "result.json" for folder in folders if (folder / "result.json").exists()]
     memories = [
         folder / MEMORY
@@ -176,7 +176,9 @@ def _refuse_other_runs(folders: Sequence[Path]) -> None:
         and not (folder / checkpoint.NAME).exists()
     ]
     for path in memories or (finished if len(finished) == len(folders) else []):
-        raise Occupied(f"{path} exists from an earlier run; choose another --out or add --overwrite")
+        raise checkpoint.Occupied(
+            f"{path} exists from an earlier run; choose another --out or add --overwrite"
+        )
 
 
 def _finished(
@@ -188,7 +190,11 @@ def _finished(
     options: dict[str, Any],
     evaluate: str,
 ) -> Result:
-    """The result of a cell that was run before; refused if it is not what this command would find."""
+    """The result of an earlier run; refused unless this command would run the same experiment."""
+    from logcl.experiments.checkpoint import Occupied
+    from logcl.experiments.result import read
+    from logcl.methods import options_of
+
     result = read(path)
     asked = {
         "stream": stream.name,
@@ -197,14 +203,13 @@ def _finished(
         "task_classes": stream.task_classes,
         "method": method,
         "settings": settings,
-        "options": methods.options_of(method, options).model_dump(mode="json"),
+        "options": options_of(method, options).model_dump(mode="json"),
         "budget": budget,
         "evaluate": evaluate,
     }
     if any(getattr(result, name) != value for name, value in asked.items()):
         raise Occupied(
-            f"{path} exists from an earlier run with other settings or data; choose another --out or add "
-            "--overwrite"
+            f"{path} is from a run with other settings or data; choose another --out or add --overwrite"
         )
     return result
 
@@ -220,9 +225,9 @@ def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], 
                 name,
                 spread([result.final_accuracy for result in mine], 3),
                 spread(forgotten, 3),
-                human_bytes(float(np.mean([result.memory_bytes for result in mine]))),
-                human_bytes(float(np.mean([result.raw_bytes for result in mine]))),
-                f"{np.mean([sum(result.seconds.values()) for result in mine]):.1f}",
+                human_bytes(fmean(result.memory_bytes for result in mine)),
+                human_bytes(fmean(result.raw_bytes for result in mine)),
+                f"{fmean(sum(result.seconds.values()) for result in mine):.1f}",
             ]
         )
     channels, height, width = stream.image_shape
@@ -249,15 +254,17 @@ def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], 
 
 
 def _trap_lines(traps: list[Trap]) -> str:
-    """Labels by distortion, in two lines: means over seeds, and the worst that happened to a level."""
+    """How far distortions give away the level, mean over seeds, and the worst level: two lines."""
     probes = [trap.probe for trap in traps if trap.probe]
-    cause = "no class lies in two levels, so there is nothing to tell apart"
+    cause = "no class is in two levels"
     if probes:
         by_image, clean, by_class = (
-            f"{np.mean([getattr(probe, name) for probe in probes]):.2f}"
+            f"{fmean(getattr(probe, name) for probe in probes):.2f}"
             for name in ("probe", "without_noise", "by_class")
         )
-        cause = f"level seen in replayed images {by_image} ({clean} without noise), by their class {by_class}"
+        cause = (
+            f"level recognised from the image {by_image} ({clean} without noise), from the class {by_class}"
+        )
     levels = [(trap, level) for trap in traps for level in trap.gap.levels if level.test is not None]
     effect = "no level has test images"
     if levels:

@@ -1,7 +1,12 @@
-"""Streams of labelled images: named data sets, folders and arrays, cut into tasks."""
+"""The only reader of user data: named data sets, folders of images and `.npz` files.
+
+`open_stream` gives a `Stream` of tasks with a test set, for experiments. `read_tasks` gives the tasks of a
+source as they are, with their own labels and nothing held out, and `read_images` unlabelled images.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,24 +18,67 @@ from logcl.streams.archives import reading
 from logcl.streams.arrays import load_npz, read_npz, read_npz_images
 from logcl.streams.cache import Decoded
 from logcl.streams.catalog import CATALOG, Named
-from logcl.streams.folder import list_folder, load_folder
+from logcl.streams.folder import list_folder, load_folder, task_folders
+from logcl.streams.images import list_all_images, read_folder
+from logcl.streams.pixels import read_image
 from logcl.streams.stream import Classes, Pixels, Rows, Stream, Task
 from logcl.streams.tasks import check_seed, class_order, cut_rows, group_rows, split_rows
 
 __all__ = [
-    "CATALOG",
-    "Classes",
-    "ImageShape",
-    "Pixels",
-    "Stream",
-    "Task",
-    "open_stream",
-    "read_npz",
-    "read_npz_images",
-]
+    "CATALOG", "Classes", "ImageShape", "Pixels", "Stream", "Task", "open_stream", "read_images", "read_npz",
+    "read_npz_images", "read_tasks",
+]  # fmt: skip
 
 _USER_TASKS = 5
 _SILENT = Silent()
+
+
+def read_tasks(
+    source: str | Path,
+    image_shape: ImageShape | None = None,
+    *,
+    first: int = 1,
+    data_dir: str | Path | None = None,
+    skip_bad: bool = False,
+    progress: Progress = _SILENT,
+) -> Iterator[Task]:
+    """Yield the training tasks of a named data set, a folder or an `.npz`, starting with number `first`.
+
+    Labels are class names, or integers if an `.npz` has those. `image_shape` (C, H, W) is for image files;
+    if it is None, the first folder decides. `skip_bad` leaves out unreadable image files.
+    """
+    if str(source) in CATALOG:
+        stream = open_stream(source, data_dir=data_dir, progress=progress)
+        for number, task in enumerate(stream, start=1):
+            if number >= first:
+                names = np.array(stream.classes)[task.y]
+                yield Task(task.x, names, f"{source}, task {number} of {len(stream)}")
+    elif _is_folder(Path(source)):
+        for folder in task_folders(Path(source))[first - 1 :]:
+            task = read_folder(folder, image_shape, skip_bad=skip_bad, progress=progress)
+            channels, height, width = task.x.shape[1:]
+            image_shape = channels, height, width
+            yield task
+    elif first == 1:
+        yield Task(*read_npz(source), str(source))
+
+
+def read_images(
+    paths: Sequence[Path], image_shape: ImageShape, progress: Progress = _SILENT
+) -> Iterator[tuple[list[str], Pixels]]:
+    """Yield names and images (n, C, H, W) of image files, folders of them at any depth, and `.npz` files.
+
+    Image files are resized to `image_shape`; arrays keep their shape.
+    """
+    files = [file for path in paths for file in (list_all_images(path) if path.is_dir() else [path])]
+    with progress.track("reading images", len(files)) as advance:
+        for file in files:
+            if file.suffix.lower() == ".npz":
+                x = read_npz_images(file)
+                yield [f"{file}[{row}]" for row in range(len(x))], x
+            else:
+                yield [str(file)], read_image(file, image_shape)[None]
+            advance()
 
 
 def open_stream(
@@ -44,31 +92,36 @@ def open_stream(
 ) -> Stream:
     """Open a named data set, a folder of images or an `.npz` as a stream of tasks.
 
-    `data_dir` holds the official files of named data sets; without it they are looked for in LOGCL_DATA and
-    among what `logcl data get` fetched. `tasks` is any number from 1 to the number of training samples; None
-    takes the stream's own. The seed decides the test split where the data has none, the class order of
-    cifar100 and the order within each task; None is the natural class order and otherwise like 0.
-    `image_shape` (C, H, W) is for image files: other data keeps its own.
+    `data_dir` holds the official files of named data sets; if it is None, LOGCL_DATA and the downloads of
+    `logcl data get` are searched. `tasks` is any number from 1 to the number of training samples; None is the
+    default of the stream. The seed decides the test split if the data has none, the class order of cifar100
+    and the order within each task; None means the natural class order, and 0 for the rest. `image_shape`
+    (C, H, W) is for image files: other data is not resized.
     """
     check_seed(seed)
     if str(name_or_path) in CATALOG:
         folder = Path(data_dir).expanduser() if data_dir is not None else None
         return _open_named(CATALOG[str(name_or_path)], folder, tasks, seed, image_shape, progress)
     path = Path(name_or_path)
+    if _is_folder(path):
+        return _open_folder(path, tasks, seed, image_shape, progress)
+    data = load_npz(path, progress)
+    _refuse_other_shape(str(path), data, image_shape)
+    return _cut(path.stem, data, tasks, _USER_TASKS, seed)
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether user data is a folder; otherwise it is an `.npz` file."""
     with reading(path, "check the path and its permissions"):
         is_folder, is_file = path.is_dir(), path.is_file()
-    if is_folder:
-        return _open_folder(path, tasks, seed, image_shape, progress)
-    if is_file:
-        if path.suffix.lower() != ".npz":
-            raise DataError(f"{path}: is neither a folder of images nor an .npz file.")
-        data = load_npz(path, progress)
-        _refuse_other_shape(str(path), data, image_shape)
-        return _cut(path.stem, data, tasks, _USER_TASKS, seed)
-    raise DataError(
-        f"There is no stream called {str(name_or_path)!r}, and no such file or folder: the named streams are "
-        f"{', '.join(CATALOG)}; otherwise give a folder of class-named folders of images or an .npz file."
-    )
+    if not is_folder and not is_file:
+        raise DataError(
+            f"{path} is not a file, a folder or a named data set; give a folder of class-named folders of "
+            f"images, an .npz file or one of: {', '.join(CATALOG)}"
+        )
+    if is_file and path.suffix.lower() != ".npz":
+        raise DataError(f"{path} is not an .npz file; give one, or a folder of class-named folders of images")
+    return is_folder
 
 
 def _open_named(
@@ -94,8 +147,8 @@ def _open_folder(
         return _cut(path.resolve().name, data, tasks, _USER_TASKS, seed)
     if tasks not in (None, len(listing.tasks)):
         raise BadSettings(
-            f"{path} holds {len(listing.tasks)} task folders, so it cannot be cut into {tasks} tasks: "
-            "leave the number of tasks out."
+            f"{path} holds {len(listing.tasks)} task folders and cannot be split into {tasks} tasks; "
+            "leave out the number of tasks"
         )
     groups = listing.task_of_row
     rows, test_rows = _split(data, groups * len(data.classes) + data.train.y, seed)
@@ -106,13 +159,13 @@ def _cut(
     name: str,
     data: Decoded,
     tasks: int | None,
-    usual_tasks: int,
+    default_tasks: int,
     seed: int | None,
     order: tuple[int, ...] | None = None,
 ) -> Stream:
-    """Cut the classes, in their natural order if none is given, into tasks; split a test part off first."""
+    """Split off a test set if there is none, and cut the classes, by default in natural order, into tasks."""
     if tasks is None:
-        tasks = min(usual_tasks, len(data.classes))
+        tasks = min(default_tasks, len(data.classes))
     rows, test_rows = _split(data, data.train.y, seed)
     order = order or class_order(len(data.classes), None)
     return _stream(name, data, cut_rows(data.train.y, rows, order, tasks, seed), test_rows)
@@ -137,6 +190,6 @@ def _refuse_other_shape(name: str, data: Decoded, image_shape: ImageShape | None
     own = data.train.x.shape[1:]
     if image_shape is not None and tuple(image_shape) != own:
         raise BadSettings(
-            f"The images of {name} have the shape {own}, not {tuple(image_shape)}: "
-            "only image files are resized."
+            f"the images of {name} have shape {own}, not {tuple(image_shape)}; leave out the image shape, as "
+            "only image files are resized"
         )

@@ -1,9 +1,9 @@
-"""Decoded data sets kept as memory maps, so that the second start reads no archive.
+"""A cache of decoded data sets as memory maps, so that archives and images are decoded only once.
 
-One entry is a folder `<name>-<fingerprint>` of `.npy` files and a `meta.json`. It is built under another name
-and renamed when complete: readers see a whole entry or none, and two processes that build the same one are
-safe (the second finds the first's and drops its own). Nothing here is needed: without a writable cache folder
-the same arrays are made in memory.
+An entry is a folder `<name>-<fingerprint>` of `.npy` files and a `meta.json`. It is built under a temporary
+name and renamed when complete: readers see a whole entry or none, and two processes may build the same one
+(the second finds the first's and drops its own). The cache is optional: if its folder cannot be written, the
+arrays are decoded into main memory.
 """
 
 from __future__ import annotations
@@ -27,50 +27,42 @@ from numpy.typing import NDArray
 
 from logcl.core.errors import DataError
 from logcl.core.settings import ImageShape
-from logcl.streams.stream import Classes, Pixels
+from logcl.streams.stream import Task
 
 DECODING_VERSION = 1
-"""Raise it when any decoder gives other arrays than before: older entries are then rebuilt."""
+"""Increase it when a decoder returns different arrays than before; older entries are then rebuilt."""
 
 _ABANDONED_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Images `x` (n, C, H, W) and their class indices `y` (n,)."""
-
-    x: Pixels
-    y: Classes
-
-
-@dataclass(frozen=True, eq=False)
 class Decoded:
-    """A data set as arrays; `test` is None where the source has no test part of its own."""
+    """A data set as arrays; `test` is None if the source has no test set."""
 
     classes: tuple[str, ...]
-    train: Part
-    test: Part | None
+    train: Task
+    test: Task | None
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What decoding will give, known before a pixel is read, and the function that fills it in."""
+    """Sizes of a data set, known before any pixel is read, and the function that decodes it."""
 
     classes: tuple[str, ...]
     image_shape: ImageShape
     sizes: Mapping[str, int]
-    """Samples of "train" and, if the source has one, of "test"."""
-    fill: Callable[[Mapping[str, Part]], None]
+    """Number of samples of "train" and, if the source has a test set, of "test"."""
+    fill: Callable[[Mapping[str, Task]], None]
 
 
 def cache_folder() -> Path:
-    """Where downloads and decoded arrays are kept: LOGCL_CACHE, else the platform's cache folder."""
+    """The folder for downloads and decoded arrays: LOGCL_CACHE, else the platform's cache folder."""
     override = os.environ.get("LOGCL_CACHE")
     return Path(override).expanduser() if override else platformdirs.user_cache_path("logcl")
 
 
 def fingerprint(paths: Iterable[Path], *extra: object) -> str:
-    """A digest of the names, sizes and modification times of files, and of what else decides the arrays."""
+    """A digest of the names, sizes and modification times of files, and of anything else that matters."""
     digest = hashlib.sha256(repr((DECODING_VERSION, *extra)).encode())
     for path in paths:
         status = path.stat()
@@ -81,15 +73,15 @@ def fingerprint(paths: Iterable[Path], *extra: object) -> str:
 
 
 def name_of(path: Path, *extra: object) -> str:
-    """A cache name for user data: readable, and different for every absolute path."""
+    """A cache name for user data: readable and unique to the absolute path."""
     digest = hashlib.sha256(repr((str(path.resolve()), *extra)).encode(errors="surrogateescape"))
     return f"{re.sub(r'[^A-Za-z0-9_.]+', '_', path.stem)[:40]}-{digest.hexdigest()[:12]}"
 
 
 def cached(name: str, mark: str, plan: Callable[[], Blueprint], *, rebuild: bool = False) -> Decoded:
-    """The arrays of entry `name` with fingerprint `mark`, decoded by `plan` if they are not there yet.
+    """The arrays of entry `name` with fingerprint `mark`, decoded by `plan` if they are not cached.
 
-    `rebuild` decodes anew whatever is there. Errors of the decoder leave nothing behind.
+    `rebuild` decodes again in any case. If the decoder fails, nothing is left behind.
     """
     entry = cache_folder() / "streams" / f"{name}-{mark}"
     found = None if rebuild else _open_entry(entry)
@@ -102,10 +94,10 @@ def cached(name: str, mark: str, plan: Callable[[], Blueprint], *, rebuild: bool
     try:
         try:
             parts = _allocate(blueprint, building)
-        except OSError:  # no room on the disk: decoding itself has not begun
+        except OSError:  # the disk is full; decoding has not started
             return _decode_in_memory(blueprint)
         blueprint.fill(parts)
-        del parts  # unmaps the files: Windows renames no folder with open files
+        del parts  # unmaps the files: Windows cannot rename a folder with open files
         if not rebuild and (found := _open_entry(entry)) is not None:
             return found
         _publish(blueprint, building, entry)
@@ -120,36 +112,36 @@ def _decode_in_memory(blueprint: Blueprint) -> Decoded:
     try:
         parts = _allocate(blueprint, None)
     except MemoryError as error:
-        raise DataError("The images do not fit into memory; make them fewer or smaller.") from error
+        raise DataError("the images do not fit into memory; use fewer or smaller ones") from error
     blueprint.fill(parts)
     for part in parts.values():
         part.x.flags.writeable = part.y.flags.writeable = False
     return Decoded(blueprint.classes, parts["train"], parts.get("test"))
 
 
-def _allocate(blueprint: Blueprint, folder: Path | None) -> dict[str, Part]:
+def _allocate(blueprint: Blueprint, folder: Path | None) -> dict[str, Task]:
     parts = {}
     for name, size in blueprint.sizes.items():
         x_shape = (size, *blueprint.image_shape)
         if folder is None:
-            parts[name] = Part(np.empty(x_shape, np.uint8), np.empty(size, np.int64))
+            parts[name] = Task(np.empty(x_shape, np.uint8), np.empty(size, np.int64))
         else:
             x = _new_map(folder / f"{name}_x.npy", np.dtype(np.uint8), x_shape)
-            parts[name] = Part(x, _new_map(folder / f"{name}_y.npy", np.dtype(np.int64), (size,)))
+            parts[name] = Task(x, _new_map(folder / f"{name}_y.npy", np.dtype(np.int64), (size,)))
     return parts
 
 
 def _new_map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     array: NDArray[Any] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):
-        # Without reserved blocks a full disk would kill the process at the first page it cannot write.
+        # Without reserved blocks, a full disk kills the process when a page cannot be written.
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return array
 
 
 def _start_building(entry: Path) -> Path | None:
-    """A new folder beside `entry`, or None when the cache cannot be written."""
+    """A new folder beside `entry`, or None if the cache cannot be written."""
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         for left in entry.parent.glob(".building-*"):
@@ -161,7 +153,7 @@ def _start_building(entry: Path) -> Path | None:
 
 
 def _publish(blueprint: Blueprint, building: Path, entry: Path) -> None:
-    """Make the finished folder visible as `entry`; if that fails there is simply no entry."""
+    """Rename the finished folder to `entry`; if that fails, there is no entry."""
     try:
         sizes = {file.name: file.stat().st_size for file in building.iterdir()}
         meta = {
@@ -183,7 +175,7 @@ def _publish(blueprint: Blueprint, building: Path, entry: Path) -> None:
 
 
 def _drop_outdated(name: str, entry: Path) -> None:
-    """Remove entries of the same source as it was earlier."""
+    """Remove entries of earlier versions of the same source."""
     same_source = re.compile(re.escape(name) + "-[0-9a-f]{16}")
     with contextlib.suppress(OSError):
         for other in entry.parent.iterdir():
@@ -192,14 +184,14 @@ def _drop_outdated(name: str, entry: Path) -> None:
 
 
 def _open_entry(entry: Path) -> Decoded | None:
-    """The arrays of an entry as read-only memory maps; None if it is absent or not what meta.json says."""
+    """The arrays of an entry as read-only memory maps; None if it is absent or does not match meta.json."""
     try:
         meta = json.loads((entry / "meta.json").read_text(encoding="utf-8"))
         parts = {}
         for name, size in meta["samples"].items():
             x = _open_map(entry / f"{name}_x.npy", meta["bytes"], np.dtype(np.uint8), (size, *meta["shape"]))
             y = _open_map(entry / f"{name}_y.npy", meta["bytes"], np.dtype(np.int64), (size,))
-            parts[name] = Part(x, y)
+            parts[name] = Task(x, y)
         return Decoded(tuple(meta["classes"]), parts["train"], parts.get("test"))
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -1,4 +1,4 @@
-"""The data sets that have a name."""
+"""The named data sets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Load(Protocol):
     """Finds and decodes a data set."""
 
     def __call__(self, data_dir: Path | None, progress: Progress, *, rebuild: bool = False) -> Decoded:
-        """Take it from the cache unless `rebuild`; a DataError if its files are missing or damaged."""
+        """Use the cache unless `rebuild`; a DataError if the files are missing or damaged."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A stream that has a name."""
+    """A named data set and how it is cut into tasks."""
 
     name: str
     summary: str
@@ -35,11 +35,11 @@ class Named:
     image_shape: ImageShape
     load: Load
     source: Source | None = None
-    """The files it is read from; None if it needs none."""
+    """The files it is read from; None if it comes with scikit-learn."""
     recognise: Callable[[Path], Files | None] = lambda _folder: None
-    """Finds these files in a folder."""
+    """Finds these files in a folder; None if any is missing."""
     order_by_seed: bool = False
-    """Whether the seed decides in which order the classes arrive."""
+    """Whether the seed decides the order in which classes arrive."""
 
 
 CATALOG = {
@@ -75,7 +75,7 @@ CATALOG = {
         ),
         Named(
             "cifar100",
-            "100 kinds of things in colour, 20 tasks of 5, class order by seed",
+            "colour photographs of 100 kinds of objects, 20 tasks of 5, class order by seed",
             20,
             (3, 32, 32),
             load_cifar100,
@@ -90,5 +90,5 @@ CATALOG = {
 def named(name: str) -> Named:
     """The data set of that name."""
     if name not in CATALOG:
-        raise BadSettings(f"There is no data set called {name!r}: the named ones are {', '.join(CATALOG)}.")
+        raise BadSettings(f"there is no data set {name!r}; choose one of: {', '.join(CATALOG)}")
     return CATALOG[name]

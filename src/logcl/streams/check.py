@@ -1,4 +1,4 @@
-"""Whether the data sets on this machine are there and right."""
+"""Check that the files of named data sets are present and correct."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class FileReport:
     bytes: int | None
     """None for a folder."""
     published: bool | None
-    """Whether it has the published checksum; None where there is none to compare with."""
+    """Whether it has the published checksum; None if there is none to compare with."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a data set was found to be."""
+    """Files and sizes of a data set that was checked."""
 
     name: str
     files: tuple[FileReport, ...]
     classes: int
     train: int
-    """Samples; all of them where the test part is split off by the seed."""
+    """Training samples; all samples if the test set is split off by the seed."""
     test: int | None
     image_shape: tuple[int, ...]
 
 
 def locate(data_set: Named, data_dir: Path | None) -> tuple[Path, ...] | None:
-    """What the data set would be read from: nothing if it comes with scikit-learn, None if it is absent."""
+    """The files of a data set: empty if it comes with scikit-learn, None if they are not all present."""
     if data_set.source is None:
         return ()
     for folder in data_folders(data_set.source, data_dir):
@@ -49,17 +49,17 @@ def locate(data_set: Named, data_dir: Path | None) -> tuple[Path, ...] | None:
 
 
 def check(data_set: Named, data_dir: Path | None, progress: Progress, *, rebuild: bool = True) -> Report:
-    """Read every file of a data set anew, and replace what the cache holds of it.
+    """Decode a data set again, replacing its cache entry.
 
-    Decoding compares checksums of the content, counts, sizes and labels, and raises a DataError at the first
-    that is wrong; here is added whether the files are the published ones byte for byte.
+    Decoding checks the content (checksums, counts, sizes, labels) and raises a DataError at the first
+    mistake; the report adds whether the files are the published ones byte for byte.
     """
     paths = locate(data_set, data_dir)
     data = data_set.load(data_dir, progress, rebuild=rebuild)
     files = tuple(_report(data_set, path) for path in paths or ())
     for part in (data.train, data.test):
         if part is not None and len(np.unique(part.y)) != len(data.classes):
-            raise DataError(f"The data set {data_set.name} lacks samples of some classes.")
+            raise DataError(f"the data set {data_set.name} has classes without samples; get it again")
     test = None if data.test is None else len(data.test.y)
     return Report(data_set.name, files, len(data.classes), len(data.train.y), test, data.train.x.shape[1:])
 

@@ -13,9 +13,10 @@ import numpy as np
 from logcl.core.errors import DataError
 from logcl.core.progress import Progress
 from logcl.streams.archives import reading, tar_members
-from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint
+from logcl.streams.cache import Blueprint, Decoded, cached, fingerprint
 from logcl.streams.cifar_pickle import read_pickled
 from logcl.streams.sources import SOURCES, Files, find
+from logcl.streams.stream import Task
 
 _NAMES = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel
@@ -41,13 +42,13 @@ _REMEDY = SOURCES["cifar100"].remedy
 
 
 def find_cifar100(folder: Path) -> Files | None:
-    """Both files of the data set, or twice the archive that holds them; the binary version first; or None.
+    """The training and test file by name, or the archive that holds both; None if there is neither.
 
-    The keys are the names of the files, in the archive if there is one.
+    The binary version is preferred.
     """
     for version, members in (("binary", ("train.bin", "test.bin")), ("python", ("train", "test"))):
         for place in (folder, folder / f"cifar-100-{version}"):
-            # `train` alone is too common a name: believe it only in its own folder.
+            # `train` is too common a name to trust outside this folder.
             if version == "python" and place.name != "cifar-100-python":
                 continue
             if all((place / member).is_file() for member in members):
@@ -62,12 +63,12 @@ def load_cifar100(data_dir: Path | None, progress: Progress, *, rebuild: bool = 
     """CIFAR-100 as (50000, 3, 32, 32) and (10000, 3, 32, 32) with its 100 fine classes."""
     files = find(SOURCES["cifar100"], data_dir, find_cifar100)
 
-    def fill(parts: Mapping[str, Part]) -> None:
+    def fill(parts: Mapping[str, Task]) -> None:
         missing = {member: parts[member.removesuffix(".bin")] for member in files}
         with progress.track("decoding cifar100", sum(SIZES.values())) as advance:
             for path, member, file in _open_members(files):
                 if member not in missing:
-                    raise DataError(f"{path}: holds {member} twice; {_REMEDY}.")
+                    raise DataError(f"{path} holds {member} twice; {_REMEDY}")
                 part = missing.pop(member)
                 with reading(path, _REMEDY):
                     _fill_part(path, member, file, part)
@@ -75,7 +76,7 @@ def load_cifar100(data_dir: Path | None, progress: Progress, *, rebuild: bool = 
                 if not missing:
                     break
         if missing:
-            raise DataError(f"{files[min(missing)]}: does not hold {' and '.join(missing)}; {_REMEDY}.")
+            raise DataError(f"{files[min(missing)]} does not hold {' and '.join(missing)}; {_REMEDY}")
 
     def plan() -> Blueprint:
         return Blueprint(CLASSES, (3, 32, 32), SIZES, fill)
@@ -94,8 +95,8 @@ def _open_members(files: Files) -> Iterator[tuple[Path, str, IO[bytes]]]:
                     yield path, path.name, file
 
 
-def _fill_part(path: Path, member: str, file: IO[bytes], part: Part) -> None:
-    """Read one part and check all that can be: length, labels, samples a class, checksum."""
+def _fill_part(path: Path, member: str, file: IO[bytes], part: Task) -> None:
+    """Read one part and check its length, labels, samples per class and checksum."""
     where = path if path.name == member else f"{path} ({member})"
     watched = _Watched(file)
     if member.endswith(".bin"):
@@ -104,16 +105,16 @@ def _fill_part(path: Path, member: str, file: IO[bytes], part: Part) -> None:
         try:
             part.x[:], part.y[:] = read_pickled(watched, len(part.y))
         except pickle.UnpicklingError as error:
-            raise DataError(f"{where}: was not read because {error}; {_REMEDY}.") from error
+            raise DataError(f"{where} cannot be read ({error}); {_REMEDY}") from error
     if watched.read(1):
-        raise DataError(f"{where}: is longer than {len(part.y):,} images; {_REMEDY}.")
+        raise DataError(f"{where} has more than {len(part.y):,} images; {_REMEDY}")
     if watched.digest.hexdigest() != MD5[member]:
-        raise DataError(f"{where}: does not have the published checksum; {_REMEDY}.")
+        raise DataError(f"{where} has the wrong checksum; {_REMEDY}")
     if not np.array_equal(np.sort(part.y), np.repeat(np.arange(len(CLASSES)), len(part.y) // len(CLASSES))):
-        raise DataError(f"{where}: does not hold equally many images of 100 classes; {_REMEDY}.")
+        raise DataError(f"{where} does not have the same number of images per class; {_REMEDY}")
 
 
-def _fill_records(file: _Watched, part: Part) -> None:
+def _fill_records(file: _Watched, part: Task) -> None:
     for start in range(0, len(part.y), _RECORDS_AT_ONCE):
         stop = min(start + _RECORDS_AT_ONCE, len(part.y))
         content = file.read((stop - start) * _RECORD)
@@ -125,7 +126,7 @@ def _fill_records(file: _Watched, part: Part) -> None:
 
 
 class _Watched:
-    """A file of which everything read goes into a checksum."""
+    """A file that updates a checksum with everything read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -1,8 +1,7 @@
-"""The Python version of CIFAR-100 is pickled; this reads it without running anything that is in the file.
+"""Reads the Python version of CIFAR-100, which is a pickle, without running any code it names.
 
-A pickle names functions and calls them. Here every name it may use stands for an inert stand-in that only
-keeps its arguments, and any other name is an error: not even numpy's own code sees the file's values before
-they were checked.
+A pickle can call functions by name. Here each name it may use is replaced by a stand-in that only stores its
+arguments, and any other name is an error: not even numpy sees the values before they are checked.
 """
 
 from __future__ import annotations
@@ -14,19 +13,21 @@ import numpy as np
 
 from logcl.streams.stream import Classes, Pixels
 
+_DAMAGE = (ValueError, TypeError, LookupError, AttributeError, EOFError, ImportError, OverflowError)
+
 
 class Readable(Protocol):
-    """What unpickling needs of a file."""
+    """The part of a file that unpickling needs."""
 
     def read(self, size: int, /) -> bytes:
-        """So many bytes, fewer at the end."""
+        """Up to `size` bytes."""
 
     def readline(self) -> bytes:
-        """Up to the next line end."""
+        """The next line."""
 
 
 class _Kept:
-    """Stands for an array or an array type: keeps what the file says about it."""
+    """Stand-in for an array or a type: stores the arguments and state from the file."""
 
     def __init__(self, *arguments: object) -> None:
         self.arguments = arguments
@@ -37,7 +38,7 @@ class _Kept:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes in old pickles."""
+    """How Python 3 stores bytes in old pickles."""
     if encoding not in ("latin1", b"latin1"):
         raise pickle.UnpicklingError("unexpected encoding")
     return text.encode("latin1")
@@ -57,10 +58,10 @@ class _Reader(pickle.Unpickler):
         try:
             return _STAND_INS[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
+            raise pickle.UnpicklingError(f"it needs {module}.{name}") from None
 
     def persistent_load(self, pid: object) -> Any:
-        raise pickle.UnpicklingError(f"it asks for the object {pid!r}")
+        raise pickle.UnpicklingError(f"it needs the object {pid!r}")
 
 
 def read_pickled(file: Readable, samples: int) -> tuple[Pixels, Classes]:
@@ -73,19 +74,11 @@ def read_pickled(file: Readable, samples: int) -> tuple[Pixels, Classes]:
         data, labels = content[b"data"], content[b"fine_labels"]
         _, shape, kind, fortran, values = data.state
         if shape != (samples, 3072) or fortran or kind.arguments[0] not in ("u1", b"u1"):
-            raise pickle.UnpicklingError(f"its images have the shape {shape}")
+            raise pickle.UnpicklingError(f"its images have shape {shape}")
         images: Pixels = np.frombuffer(values, np.uint8).reshape(samples, 3, 32, 32)
         classes: Classes = np.array(labels, np.int64).reshape(samples)
     except pickle.UnpicklingError:
         raise
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        EOFError,
-        ImportError,
-        OverflowError,
-    ) as error:
+    except _DAMAGE as error:
         raise pickle.UnpicklingError(f"it is not a part of CIFAR-100: {error}") from error
     return images, classes

@@ -1,4 +1,4 @@
-"""The 1,797 handwritten 8x8 digits that come with scikit-learn: nothing to download."""
+"""The 1,797 handwritten 8x8 digits that come with scikit-learn."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from logcl.core.progress import Progress
-from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint
+from logcl.streams.cache import Blueprint, Decoded, cached, fingerprint
+from logcl.streams.stream import Task
 
 
 def load_digits(data_dir: Path | None, progress: Progress, *, rebuild: bool = False) -> Decoded:
-    """All digits as one part: the test set is split off by the seed."""
+    """All digits as training samples: the test set is split off by the seed."""
     del data_dir, progress
-    # Cached only because importing scikit-learn takes longer than everything else here.
+    # Cached because importing scikit-learn takes longer than everything else here.
     return cached("digits", fingerprint([], "digits", version("scikit-learn")), _plan, rebuild=rebuild)
 
 
@@ -24,7 +25,7 @@ def _plan() -> Blueprint:
 
     bunch = load()
 
-    def fill(parts: Mapping[str, Part]) -> None:
+    def fill(parts: Mapping[str, Task]) -> None:
         parts["train"].x[:, 0] = np.rint(bunch.images * (255 / 16))
         parts["train"].y[:] = bunch.target
 

@@ -14,7 +14,7 @@ from logcl.core.errors import DataError
 from logcl.core.progress import Progress
 from logcl.core.settings import ImageShape
 from logcl.streams.archives import reading
-from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint, name_of
+from logcl.streams.cache import Blueprint, Decoded, cached, fingerprint, name_of
 from logcl.streams.images import (
     class_sorted,
     fill_images,
@@ -22,10 +22,10 @@ from logcl.streams.images import (
     infer_image_shape,
     list_images,
     visible_folders,
-    warn_of_passed_over,
+    warn_of_ignored,
 )
 from logcl.streams.pixels import check_image_shape
-from logcl.streams.stream import Classes
+from logcl.streams.stream import Classes, Task
 
 ByClass = dict[str, list[Path]]
 
@@ -35,13 +35,13 @@ class FolderListing:
     """The files of a folder stream, before any is opened."""
 
     tasks: tuple[ByClass, ...]
-    """One for each task folder; a single one when the folder says nothing of tasks."""
+    """One per task folder, or a single one if there are no task folders."""
     has_tasks: bool
     test: ByClass | None
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """All class names in order."""
+        """All class names, sorted."""
         return class_sorted(chain.from_iterable(self.tasks))
 
     @property
@@ -51,7 +51,7 @@ class FolderListing:
 
     @property
     def test_files(self) -> list[Path]:
-        """The test images, likewise."""
+        """The test images, in the order of their rows."""
         return [path for paths in (self.test or {}).values() for path in paths]
 
     @property
@@ -70,17 +70,17 @@ def list_folder(folder: Path) -> FolderListing:
     listing = FolderListing(tasks, folders != [train], None if test is None else list_images(test))
     unknown = class_sorted(set(listing.test or ()) - set(listing.classes))
     if test is not None and unknown:
-        raise DataError(f"{test / unknown[0]}: is a class that the training folder lacks; add or remove it.")
-    warn_of_passed_over(train, listing.train_files)
+        raise DataError(f"{test / unknown[0]} is a class without training images; add some or remove it")
+    warn_of_ignored(train, listing.train_files)
     if test is not None:
-        warn_of_passed_over(test, listing.test_files)
+        warn_of_ignored(test, listing.test_files)
     return listing
 
 
 def task_folders(folder: Path) -> list[Path]:
-    """The folders of class folders to learn from, one a task: those inside `folder`, or itself.
+    """The folders of class folders to train on, one per task: those inside `folder`, or itself.
 
-    Where there are `train` and `test`, those of `train`.
+    If `folder` holds `train` and `test`, only `train` counts.
     """
     with reading(folder, "check its permissions"):
         train, _ = _train_and_test(folder)
@@ -90,7 +90,7 @@ def task_folders(folder: Path) -> list[Path]:
 
 
 def _train_and_test(folder: Path) -> tuple[Path, Path | None]:
-    """The two parts of a folder; they are parts and not classes if no images lie in them directly."""
+    """The `train` and `test` folders, or the folder itself; with images directly inside they are classes."""
     parts = {path.name.lower(): path for path in visible_folders(folder)}
     train, test = parts.get("train"), parts.get("test")
     if train is None or test is None or has_images(train) or has_images(test):
@@ -101,13 +101,13 @@ def _train_and_test(folder: Path) -> tuple[Path, Path | None]:
 def load_folder(
     folder: Path, listing: FolderListing, image_shape: ImageShape | None, progress: Progress
 ) -> Decoded:
-    """Decode the listed images, or take them from the cache. Rows are in the listing's order."""
+    """The listed images, decoded or from the cache, in the order of the listing."""
     if image_shape is not None:
         check_image_shape(image_shape)
     files = listing.train_files + listing.test_files
 
     def plan() -> Blueprint:
-        def fill(parts: Mapping[str, Part]) -> None:
+        def fill(parts: Mapping[str, Task]) -> None:
             fill_images(listing.train_files, parts["train"].x, progress)
             parts["train"].y[:] = np.concatenate([_labels(task, listing.classes) for task in listing.tasks])
             if listing.test is not None:

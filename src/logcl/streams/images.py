@@ -1,4 +1,4 @@
-"""Folders of image files: which files count, which shape they get, reading them in one go."""
+"""Folders of image files: which files count, which shape they get, and reading a folder as one task."""
 
 from __future__ import annotations
 
@@ -7,79 +7,34 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from logcl.core.errors import DataError, PassedOver
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import ImageShape
 from logcl.streams.pixels import check_image_shape, read_header, read_image
-from logcl.streams.stream import Pixels
+from logcl.streams.stream import Pixels, Task
 
-__all__ = [
-    "FolderImages",
-    "class_sorted",
-    "has_images",
-    "infer_image_shape",
-    "list_images",
-    "natural_key",
-    "read_folder",
-    "read_image",
-    "visible_folders",
-]
-
-# Also endings that Pillow may not read: such a file is reported, not passed over in silence.
-_ENDINGS = frozenset(
-    [
-        ".png",
-        ".jpg",
-        ".jpeg",
-        ".jpe",
-        ".jfif",
-        ".bmp",
-        ".dib",
-        ".gif",
-        ".tif",
-        ".tiff",
-        ".webp",
-        ".ppm",
-        ".pgm",
-        ".pbm",
-        ".pnm",
-        ".jp2",
-        ".j2k",
-        ".heic",
-        ".heif",
-        ".avif",
-    ]
-)
+# Including suffixes that Pillow may not read: such a file is reported instead of silently ignored.
+_SUFFIXES = {
+    ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp", ".ppm",
+    ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".heic", ".heif", ".avif",
+}  # fmt: skip
 _LARGEST_SIDE = 64
 _DEFAULT_SIDE = 32
 _SILENT = Silent()
 
 
-class FolderImages(NamedTuple):
-    """What a folder held."""
-
-    x: Pixels
-    """(n, C, H, W)"""
-    y: NDArray[np.str_]
-    """(n,) class names"""
-    skipped: list[tuple[Path, str]]
-    """Files left out, and why."""
-
-
 def natural_key(name: str) -> tuple[object, ...]:
-    """Sorts task2 before task10."""
+    """Sort key that puts task2 before task10."""
     pieces = re.split(r"(\d+)", name)
-    # Pieces at odd places are all digits. The name itself decides between 1 and 01.
+    # Pieces at odd positions are all digits. The name itself breaks ties such as 1 and 01.
     return (*((int(p), "") if k % 2 else (0, p) for k, p in enumerate(pieces)), (0, name))
 
 
 def class_sorted(names: Iterable[str]) -> tuple[str, ...]:
-    """Class names in sorted order; by value where all of them are whole numbers."""
+    """Distinct class names, sorted; by value if all of them are integers."""
     unique = sorted(set(names))
     if all(re.fullmatch(r"-?[0-9]+", name) for name in unique):
         unique.sort(key=int)
@@ -87,12 +42,12 @@ def class_sorted(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_image(path: Path) -> bool:
-    """Whether a path is a visible file with an image's ending; what is in it is not looked at."""
-    return path.suffix.lower() in _ENDINGS and not path.name.startswith(".") and path.is_file()
+    """Whether a path is a file, not hidden, with an image suffix; its content is not read."""
+    return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".") and path.is_file()
 
 
 def has_images(folder: Path) -> bool:
-    """Whether images lie directly in a folder."""
+    """Whether a folder itself holds images."""
     return any(is_image(path) for path in folder.iterdir())
 
 
@@ -103,50 +58,52 @@ def visible_folders(folder: Path) -> list[Path]:
 
 
 def list_all_images(folder: Path) -> list[Path]:
-    """Every image below a folder, however deep, in natural order of their paths."""
+    """All images below a folder, at any depth, in natural order of their paths."""
     found = [path for path in folder.rglob("*") if is_image(path)]
     if not found:
-        raise DataError(f"{folder}: holds no images.")
+        raise DataError(f"{folder} holds no images; give a folder that does")
     return sorted(found, key=lambda path: natural_key(str(path)))
 
 
 def list_images(folder: str | Path) -> dict[str, list[Path]]:
-    """The images of a folder of class-named folders: {class name: its files}, both in order.
+    """The image files of a folder of class-named folders, by class; classes sorted, files in natural order.
 
-    Hidden files and files with other endings are passed over. Images outside class folders, and class
-    folders without images, are errors: most likely somebody meant something else.
+    Hidden files and files with other suffixes are ignored. Images outside class folders and class folders
+    without images are errors, because they are most likely mistakes.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise DataError(
-            f"{folder}: is not a folder; give a folder that holds one folder of images per class."
-        )
+        raise DataError(f"{folder} is not a folder; give a folder with one folder of images per class")
     try:
         stray = next((p for p in sorted(folder.iterdir()) if is_image(p)), None)
-        folders = {p.name: p for p in visible_folders(folder)}
         if stray is not None:
-            raise DataError(f"{stray}: lies in no class folder; move it into a folder named after its class.")
+            raise DataError(f"{stray} is not in a class folder; move it into a folder named after its class")
+        folders = {p.name: p for p in visible_folders(folder)}
         if not folders:
-            raise DataError(f"{folder}: is empty; put images into folders named after their classes.")
+            raise DataError(f"{folder} has no class folders; put images into folders named after their class")
         found = {}
         for name in class_sorted(folders):
             files = [p for p in folders[name].iterdir() if is_image(p)]
             if not files:
-                inner = visible_folders(folders[name])
-                if any(p.suffix.lower() in _ENDINGS and p.is_symlink() for p in folders[name].iterdir()):
-                    raise DataError(
-                        f"{folders[name]}: holds only links that lead nowhere; mend or remove it."
-                    )
-                hint = f"give {folders[name]} itself" if inner else "put images into it or remove it"
-                raise DataError(f"{folders[name]}: holds no images and so is no class folder; {hint}.")
+                raise _no_images(folders[name])
             found[name] = sorted(files, key=lambda p: natural_key(p.name))
     except OSError as error:
-        raise DataError(f"{error.filename or folder}: cannot be read ({error.strerror}).") from error
+        raise DataError(
+            f"{error.filename or folder} cannot be read ({error.strerror}); check its permissions"
+        ) from error
     return found
 
 
-def warn_of_passed_over(folder: str | Path, taken: Iterable[Path]) -> None:
-    """Say in one sentence how many images below `folder` are not among those `taken`, and why."""
+def _no_images(folder: Path) -> DataError:
+    if any(p.suffix.lower() in _SUFFIXES and p.is_symlink() for p in folder.iterdir()):
+        return DataError(f"{folder} holds only broken links; fix or remove them")
+    inner = visible_folders(folder)
+    hint = f"give {folder} itself" if inner else "put images into it or remove it"
+    return DataError(f"{folder} holds no images, so it is not a class folder; {hint}")
+
+
+def warn_of_ignored(folder: str | Path, taken: Iterable[Path]) -> None:
+    """Warn in one sentence how many images below `folder` are not among those `taken`, and why."""
     known = set(map(str, taken))
     nested = dangling = 0
     for place, folders, names in os.walk(folder):
@@ -155,30 +112,29 @@ def warn_of_passed_over(folder: str | Path, taken: Iterable[Path]) -> None:
             path = Path(place, name)
             if name.startswith(".") or str(path) in known:
                 continue
-            image = path.suffix.lower() in _ENDINGS
+            image = path.suffix.lower() in _SUFFIXES
             if (image or not path.suffix) and not path.exists():
-                dangling += 1  # of images or of whole folders of them
+                dangling += 1  # a link to an image, or to a whole folder
             elif image:
                 nested += 1
-    where = f"{nested:,} in sub-folders of class folders, " * bool(nested)
-    where += f"{dangling:,} behind links that lead nowhere, " * bool(dangling)
-    if where:
-        warnings.warn(
-            f"{folder}: images were passed over: {where.removesuffix(', ')}.", PassedOver, stacklevel=2
-        )
+    reasons = [f"{nested:,} in sub-folders of class folders"] * bool(nested)
+    reasons += [f"{dangling:,} behind broken links"] * bool(dangling)
+    if reasons:
+        warnings.warn(f"{folder}: images ignored: {', '.join(reasons)}", PassedOver, stacklevel=2)
 
 
-def infer_image_shape(paths: Sequence[Path]) -> ImageShape:
+def infer_image_shape(paths: Sequence[Path], *, skip_bad: bool = False) -> ImageShape:
     """One channel if all images are grey, else three; their common size if it is at most 64, else 32x32.
 
-    Reads headers only.
+    Reads headers only. With `skip_bad`, unreadable files do not count.
     """
-    if not paths:
-        raise DataError("There are no images to infer an image shape from.")
-    return _common_shape({read_header(path) for path in paths})
-
-
-def _common_shape(headers: set[tuple[bool, tuple[int, int]]]) -> ImageShape:
+    headers = set()
+    for path in paths:
+        try:
+            headers.add(read_header(path))
+        except DataError:
+            if not skip_bad:
+                raise
     channels = 1 if all(grey for grey, _ in headers) else 3
     sizes = {size for _, size in headers}
     height, width = sizes.pop() if len(sizes) == 1 else (_DEFAULT_SIDE, _DEFAULT_SIDE)
@@ -187,13 +143,26 @@ def _common_shape(headers: set[tuple[bool, tuple[int, int]]]) -> ImageShape:
     return channels, height, width
 
 
-def fill_images(paths: Sequence[Path], out: Pixels, progress: Progress) -> None:
-    """Read so many files into the rows of `out` (n, C, H, W)."""
-    _, *shape = out.shape
+def fill_images(
+    paths: Sequence[Path], out: Pixels, progress: Progress, *, skip_bad: bool = False
+) -> dict[int, str]:
+    """Decode files into the first rows of `out` (n, C, H, W).
+
+    Returns the positions of files skipped because they cannot be read, with the reasons; without `skip_bad`
+    the first such file is an error.
+    """
+    channels, height, width = out.shape[1:]
+    skipped: dict[int, str] = {}
     with progress.track("reading images", len(paths)) as advance:
-        for row, path in enumerate(paths):
-            out[row] = read_image(path, (shape[0], shape[1], shape[2]))
+        for position, path in enumerate(paths):
+            try:
+                out[position - len(skipped)] = read_image(path, (channels, height, width))
+            except DataError as error:
+                if not skip_bad:
+                    raise
+                skipped[position] = str(error).removeprefix(f"{path} ")
             advance()
+    return skipped
 
 
 def read_folder(
@@ -202,56 +171,35 @@ def read_folder(
     *,
     skip_bad: bool = False,
     progress: Progress = _SILENT,
-) -> FolderImages:
-    """Read a folder of class-named folders of images, of any size and mode, as one array.
+) -> Task:
+    """Read a folder of class-named folders of images, of any size and mode, as one task with class names.
 
-    `image_shape` (C, H, W) is inferred from the readable images when it is None. With `skip_bad`, files that
-    cannot be read are left out and returned with the reason; otherwise the first one is an error.
+    `image_shape` (C, H, W) is inferred from the readable images if it is None. With `skip_bad`, unreadable
+    files are left out and listed in the task; otherwise the first one is an error.
     """
-    files = [(path, name) for name, paths in list_images(folder).items() for path in paths]
-    warn_of_passed_over(folder, (path for path, _ in files))
-    skipped: list[tuple[Path, str]] = []
-
-    def keep_or_skip(path: Path, error: DataError) -> None:
-        if not skip_bad:
-            raise DataError(
-                f"{str(error).removesuffix('.')}, or go on without it with --skip-bad."
-            ) from error
-        skipped.append((path, str(error).removeprefix(f"{path}: ")))
-
-    if image_shape is None:
-        readable, headers = [], set()
-        for path, name in files:
-            try:
-                headers.add(read_header(path))
-                readable.append((path, name))
-            except DataError as error:
-                keep_or_skip(path, error)
-        files = readable
-        _refuse_none_left(folder, files)
-        image_shape = _common_shape(headers)
-    check_image_shape(image_shape)
+    by_class = list_images(folder)
+    paths = [path for files in by_class.values() for path in files]
+    labels = np.repeat(list(by_class), [len(files) for files in by_class.values()])
+    warn_of_ignored(folder, paths)
     try:
-        x = np.empty((len(files), *image_shape), np.uint8)
+        image_shape = image_shape or infer_image_shape(paths, skip_bad=skip_bad)
+        check_image_shape(image_shape)
+        x = np.empty((len(paths), *image_shape), np.uint8)
+        skipped = fill_images(paths, x, progress, skip_bad=skip_bad)
     except MemoryError as error:
-        channels, height, width = image_shape
+        size = "x".join(map(str, image_shape or ()))
         raise DataError(
-            f"{folder}: {len(files):,} images of {channels}x{height}x{width} do not fit into memory; "
-            "absorb fewer at a time."
+            f"{folder}: {len(paths):,} images of {size} do not fit into memory; absorb fewer at a time"
         ) from error
-    labels: list[str] = []
-    with progress.track("reading images", len(files)) as advance:
-        for path, name in files:
-            try:
-                x[len(labels)] = read_image(path, image_shape)
-                labels.append(name)
-            except DataError as error:
-                keep_or_skip(path, error)
-            advance()
-    _refuse_none_left(folder, labels)
-    return FolderImages(x[: len(labels)], np.array(labels), skipped)
-
-
-def _refuse_none_left(folder: str | Path, kept: Sequence[object]) -> None:
-    if not kept:
-        raise DataError(f"{folder}: not one of its images can be read; replace them.")
+    except DataError as error:
+        hint = "" if skip_bad else ", or skip such files with --skip-bad"
+        raise DataError(f"{error}{hint}") from error
+    if len(skipped) == len(paths):
+        raise DataError(f"{folder}: none of its images can be read; replace them")
+    bad = list(skipped)
+    return Task(
+        x[: len(paths) - len(bad)],
+        np.delete(labels, bad),
+        str(folder),
+        tuple((paths[position], reason) for position, reason in skipped.items()),
+    )

@@ -1,4 +1,4 @@
-"""MNIST from its four IDX files, packed or not."""
+"""MNIST from its four IDX files, gzipped or not."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ import numpy as np
 from logcl.core.errors import DataError
 from logcl.core.progress import Progress
 from logcl.streams.archives import reading
-from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint
+from logcl.streams.cache import Blueprint, Decoded, cached, fingerprint
 from logcl.streams.sources import SOURCES, Files, find
-from logcl.streams.stream import Pixels
+from logcl.streams.stream import Pixels, Task
 
 
 @dataclass(frozen=True)
 class IdxFile:
-    """What an IDX file must hold. Its magic number is 2048 plus the number of dimensions."""
+    """The expected content of an IDX file. Its magic number is 2048 plus the number of dimensions."""
 
     name: str
     dims: tuple[int, ...]
     sha256: str
-    """Of the unpacked file; the published MD5 are of the packed ones."""
+    """Of the uncompressed file; the published MD5 are of the gzipped ones."""
 
 
 # Part → images, labels.
@@ -62,7 +62,7 @@ _REMEDY = SOURCES["mnist"].remedy
 
 
 def find_mnist(folder: Path) -> Files | None:
-    """The four files in a folder by their official names, or None."""
+    """The four files in a folder, by their official names; None if any is missing."""
     found = {}
     for file in (file for pair in FILES.values() for file in pair):
         usual = (f"{file.name}.gz", file.name, file.name.replace("-idx", ".idx"))
@@ -77,7 +77,7 @@ def load_mnist(data_dir: Path | None, progress: Progress, *, rebuild: bool = Fal
     """MNIST as (60000, 1, 28, 28) and (10000, 1, 28, 28), classes 0 to 9."""
     paths = find(SOURCES["mnist"], data_dir, find_mnist)
 
-    def fill(parts: Mapping[str, Part]) -> None:
+    def fill(parts: Mapping[str, Task]) -> None:
         with progress.track("decoding mnist", sum(len(part.y) for part in parts.values())) as advance:
             for name, part in parts.items():
                 images, labels = FILES[name]
@@ -96,19 +96,15 @@ def load_mnist(data_dir: Path | None, progress: Progress, *, rebuild: bool = Fal
 
 
 def read_idx(path: Path, expected: IdxFile, out: Pixels) -> None:
-    """Read the values of an IDX file into `out`, contiguous and of as many values; check all that can be."""
+    """Read and check an IDX file; `out` is contiguous and has as many values."""
     with reading(path, _REMEDY), _open(path) as file:
         header = file.read(4 + 4 * len(expected.dims))
         magic, *dims = struct.unpack(f">{1 + len(expected.dims)}I", header)
-        if magic != 2048 + len(expected.dims):
-            raise DataError(
-                f"{path}: begins with the magic number {magic} instead of {2048 + len(expected.dims)}; "
-                f"{_REMEDY}."
-            )
+        expected_magic = 2048 + len(expected.dims)
+        if magic != expected_magic:
+            raise DataError(f"{path} has the magic number {magic} instead of {expected_magic}; {_REMEDY}")
         if tuple(dims) != expected.dims:
-            raise DataError(
-                f"{path}: claims to hold {dims} values instead of {list(expected.dims)}; {_REMEDY}."
-            )
+            raise DataError(f"{path} has dimensions {dims} instead of {list(expected.dims)}; {_REMEDY}")
         digest = hashlib.sha256(header)
         values = out.reshape(-1).data
         assert len(values) == math.prod(expected.dims)
@@ -120,9 +116,9 @@ def read_idx(path: Path, expected: IdxFile, out: Pixels) -> None:
             values[: len(piece)] = piece
             values = values[len(piece) :]
         if file.read(1):
-            raise DataError(f"{path}: is longer than it claims; {_REMEDY}.")
+            raise DataError(f"{path} is longer than its header says; {_REMEDY}")
     if digest.hexdigest() != expected.sha256:
-        raise DataError(f"{path}: its content does not have the known checksum; {_REMEDY}.")
+        raise DataError(f"{path} has the wrong checksum; {_REMEDY}")
 
 
 def _open(path: Path) -> IO[bytes]:

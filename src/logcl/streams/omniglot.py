@@ -1,8 +1,8 @@
-"""Omniglot: 1,623 characters of 50 alphabets, each drawn by 20 people; from zips or their extracted trees.
+"""Omniglot: 1,623 characters of 50 alphabets, each drawn by 20 people; from zip files or extracted folders.
 
-Each 105x105 drawing, black on white, becomes 28x28 and bright on black like MNIST. Drawers 1 to 15 train, 16
-to 20 test: the last number in the file name is the drawer. The archives are checked by what is in them
-(alphabets, characters, drawers, size of every image), not by a checksum: repacked copies are common.
+Each 105x105 drawing, black on white, becomes 28x28 and white on black like MNIST. Drawers 1 to 15 are for
+training, 16 to 20 for testing; the last number in the file name is the drawer. Repacked archives are common,
+so their content is checked (alphabets, characters, drawers, size of every image) instead of a checksum.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from PIL import Image
 from logcl.core.errors import DataError
 from logcl.core.progress import Progress
 from logcl.streams.archives import read_member, reading, zip_members
-from logcl.streams.cache import Blueprint, Decoded, Part, cached, fingerprint
+from logcl.streams.cache import Blueprint, Decoded, cached, fingerprint
 from logcl.streams.pixels import opened_image
 from logcl.streams.sources import SOURCES, Files, find
-from logcl.streams.stream import Pixels, Rows
+from logcl.streams.stream import Pixels, Rows, Task
 
 # Set → alphabets, characters.
 SETS = {"images_background": (30, 964), "images_evaluation": (20, 659)}
@@ -40,18 +40,18 @@ _DRAWING = re.compile(r"(?:.*/)?(images_[a-z]+)/([^/]+)/(character\d+)/\d+_(\d\d
 
 
 class Drawing(NamedTuple):
-    """One image file; sorts by alphabet, character, drawer."""
+    """One image file; sorted by alphabet, character and drawer."""
 
     alphabet: str
     set_name: str
     character: str
     drawer: int
     member: str
-    """Name in the archive, or path below the folder."""
+    """Name in the archive, or path relative to the folder."""
 
 
 def find_omniglot(folder: Path) -> Files | None:
-    """The zip or the extracted folder of both sets in a folder, or None."""
+    """The zip files or extracted folders of both sets in a folder; None if one is missing."""
     places = {}
     for name in SETS:
         if (folder / f"{name}.zip").is_file():
@@ -66,12 +66,12 @@ def load_omniglot(data_dir: Path | None, progress: Progress, *, rebuild: bool = 
     data = _load_characters(data_dir, progress, rebuild)
     alphabet_of = [name.split("/")[1] for name in data.classes]
     alphabets, positions = np.unique(alphabet_of, return_inverse=True)
-    parts = [Part(p.x, positions[p.y].astype(np.int64)) for p in (data.train, data.test) if p is not None]
+    parts = [Task(p.x, positions[p.y].astype(np.int64)) for p in (data.train, data.test) if p is not None]
     return Decoded(tuple(str(a) for a in alphabets), *parts)
 
 
 def load_omniglot_100(data_dir: Path | None, progress: Progress, *, rebuild: bool = False) -> Decoded:
-    """300 characters as classes: the background set's first, which are its first ten alphabets, whole."""
+    """300 characters as classes: the first ten alphabets of the background set."""
     data = _load_characters(data_dir, progress, rebuild)
     background = [k for k, name in enumerate(data.classes) if name.startswith("images_background/")]
     chosen = np.array(background[:_CHARACTERS_OF_100_TASKS])
@@ -80,14 +80,14 @@ def load_omniglot_100(data_dir: Path | None, progress: Progress, *, rebuild: boo
     return Decoded(classes, *parts)
 
 
-def _only(part: Part, chosen: Rows) -> Part:
-    """The samples of some ascending classes, renumbered from 0."""
+def _only(part: Task, chosen: Rows) -> Task:
+    """The samples of the `chosen` classes, ascending, renumbered from 0."""
     rows = np.flatnonzero(np.isin(part.y, chosen))
-    return Part(part.x[rows], np.searchsorted(chosen, part.y[rows]).astype(np.int64))
+    return Task(part.x[rows], np.searchsorted(chosen, part.y[rows]).astype(np.int64))
 
 
 def _load_characters(data_dir: Path | None, progress: Progress, rebuild: bool) -> Decoded:
-    """All drawings; the classes are the 1,623 characters as set/alphabet/character, by alphabet."""
+    """All drawings; the classes are the 1,623 characters, named set/alphabet/character, by alphabet."""
     files = find(SOURCES["omniglot"], data_dir, find_omniglot)
     sources = [path for place in files.values() for path in (_tree(place) if place.is_dir() else [place])]
 
@@ -99,7 +99,7 @@ def _load_characters(data_dir: Path | None, progress: Progress, rebuild: bool) -
             "test": [d for d in drawings if d.drawer > TRAIN_DRAWERS],
         }
 
-        def fill(parts: Mapping[str, Part]) -> None:
+        def fill(parts: Mapping[str, Task]) -> None:
             with progress.track("decoding omniglot", len(drawings)) as advance, ExitStack() as stack:
                 read = {name: stack.enter_context(_reader(place)) for name, place in files.items()}
                 for name, part in parts.items():
@@ -116,7 +116,7 @@ def _load_characters(data_dir: Path | None, progress: Progress, rebuild: bool) -
 
 
 def list_drawings(set_name: str, place: Path) -> list[Drawing]:
-    """The drawings of one set, after its alphabets, characters and drawers were found complete."""
+    """The drawings of one set; a DataError unless its alphabets, characters and drawers are complete."""
     with reading(place, _REMEDY):
         if place.is_dir():
             names = [path.relative_to(place.parent).as_posix() for path in _tree(place)]
@@ -129,7 +129,7 @@ def list_drawings(set_name: str, place: Path) -> list[Drawing]:
             continue
         match = _DRAWING.fullmatch(name)
         if match is None or match[1] != set_name:
-            raise DataError(f"{place}: holds {name!r}, which is no drawing of {set_name}; {_REMEDY}.")
+            raise DataError(f"{place} holds {name!r}, which is not a drawing of {set_name}; {_REMEDY}")
         drawings.append(Drawing(match[2], set_name, match[3], int(match[4]), name))
     alphabets, characters = SETS[set_name]
     found = {(d.alphabet, d.character) for d in drawings}
@@ -141,20 +141,20 @@ def list_drawings(set_name: str, place: Path) -> list[Drawing]:
         or {(d.alphabet, d.character, d.drawer) for d in drawings} != complete
     ):
         raise DataError(
-            f"{place}: holds {len(drawings):,} drawings of {len(found)} characters, not {DRAWERS} of each "
-            f"of {characters}; {_REMEDY}."
+            f"{place} holds {len(drawings):,} drawings of {len(found)} characters, not {DRAWERS} of each "
+            f"of {characters}; {_REMEDY}"
         )
     return drawings
 
 
 def _tree(folder: Path) -> list[Path]:
-    """The drawings below an extracted set, in order."""
+    """The drawings in an extracted set, sorted."""
     return sorted(folder.glob("*/*/*.png"))
 
 
 @contextmanager
 def _reader(place: Path) -> Iterator[Callable[[str], Pixels]]:
-    """A function from a member's name to its pixels (28, 28), while the set is open."""
+    """A function that reads a drawing by name as (28, 28) while the set is open."""
     if place.is_dir():
         yield lambda member: _decode(place.parent / member, str(place.parent / member))
         return
@@ -162,7 +162,7 @@ def _reader(place: Path) -> Iterator[Callable[[str], Pixels]]:
         archive = zipfile.ZipFile(place)
 
     def read(member: str) -> Pixels:
-        # Here and not around the yield, where the other set's errors would pass through it.
+        # Not around the yield, where errors of the other set would be caught as well.
         with reading(place, _REMEDY):
             content = read_member(archive, archive.getinfo(member), _LARGEST_FILE)
         return _decode(io.BytesIO(content), f"{place} ({member})")
@@ -173,7 +173,7 @@ def _reader(place: Path) -> Iterator[Callable[[str], Pixels]]:
 
 def _decode(file: Path | IO[bytes], name: str) -> Pixels:
     with opened_image(file, name) as image:
-        if image.size != _OFFICIAL_SIZE:  # known from the header: a bomb is never unpacked
-            raise DataError(f"{name}: is {image.width}x{image.height} instead of 105x105; {_REMEDY}.")
+        if image.size != _OFFICIAL_SIZE:  # known from the header, so a decompression bomb is never decoded
+            raise DataError(f"{name} is {image.width}x{image.height} instead of 105x105; {_REMEDY}")
         small = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS)
         return 255 - np.asarray(small, np.uint8)

@@ -1,13 +1,13 @@
-"""One image file of any size and mode → uint8 (channels, height, width).
+"""Decoding an image file of any size and mode to uint8 (channels, height, width).
 
-Choices, made once for every mode:
-- transparent pixels show white, as on a page: on black, dark drawings on a transparent ground would vanish;
-- 16-bit images are scaled from 0..65535 (Pillow alone would clip at 255), float images from 0..1. Nothing is
+For every mode:
+- transparent pixels become white: on black, dark drawings on a transparent background would vanish;
+- 16-bit images are scaled from 0..65535 (Pillow alone would clip at 255), float images from 0..1. No image is
   stretched to its own range, because equal values must stay equal across images;
-- the whole image is squeezed into the target size: cropping could lose what the label is about;
-- of several frames the first counts.
+- the whole image is resized, without keeping the aspect ratio: cropping could remove what the label is about;
+- only the first frame is read.
 
-Memory is bounded by what Pillow needs for the largest image that is taken, 90 million pixels of four bytes:
+Memory is bounded by what Pillow needs for the largest image accepted, 90 million pixels of four bytes;
 everything after decoding works on strips of it.
 """
 
@@ -31,13 +31,13 @@ from logcl.core.settings import ImageShape
 from logcl.core.text import printable
 from logcl.streams.stream import Pixels
 
-# Formats that are plain rasters. Pillow knows more, some of which start other programs (EPS).
+# Raster formats only: Pillow runs other programs for some of the rest (EPS).
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
 _ORIENTATION = 0x0112  # the EXIF tag
 _GREY_MODES = ("1", "L", "LA", "La", "I", "F")
-_LARGE = 2**24  # pixels; what has more is shrunk in strips before anything else is done with it
-_MOST_PIXELS = {"WEBP": 2**25, "JPEG2000": 2**25}  # their decoders keep several copies
-# What Pillow's decoders raise on damaged files; found by feeding them damaged files.
+_LARGE = 2**24  # pixels; larger images are first shrunk strip by strip
+_MOST_PIXELS = {"WEBP": 2**25, "JPEG2000": 2**25}  # their decoders hold several copies
+# What Pillow's decoders raise on damaged files, found by fuzzing.
 _BROKEN = (
     OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError,
     EOFError, NotImplementedError, RuntimeError, struct.error, zlib.error,
@@ -45,7 +45,7 @@ _BROKEN = (
 
 
 def check_image_shape(image_shape: ImageShape) -> None:
-    """Refuse anything but (1 or 3, height, width)."""
+    """Refuse shapes other than (1 or 3, height, width)."""
     try:
         channels, height, width = image_shape
         good = channels in (1, 3) and height >= 1 and width >= 1
@@ -53,16 +53,16 @@ def check_image_shape(image_shape: ImageShape) -> None:
         good = False
     if not good:
         raise BadSettings(
-            f"Images have the shape (1 or 3 channels, height, width), which {image_shape!r} is not."
+            f"the image shape {image_shape!r} is not valid; give (1 or 3 channels, height, width)"
         )
 
 
 def read_image(path: str | Path, image_shape: ImageShape) -> Pixels:
-    """Read one image file as uint8 (C, H, W), resized with anti-aliasing where its size differs."""
+    """Read an image file as uint8 (C, H, W), resized with anti-aliasing if its size differs."""
     check_image_shape(image_shape)
     channels, height, width = image_shape
     with opened_image(Path(path), str(path)) as image:
-        # A JPEG can be decoded at a half, a quarter or an eighth; at four times the target no detail is lost.
+        # JPEG decodes at 1/2, 1/4 or 1/8 of the size; at four times the target size no detail is lost.
         image.draft(image.mode, (4 * max(height, width),) * 2)
         upright = ImageOps.exif_transpose(_shrunk(image, Path(path)))
         flat = _to_8_bits(upright, Path(path)).convert("L" if channels == 1 else "RGB")
@@ -73,10 +73,10 @@ def read_image(path: str | Path, image_shape: ImageShape) -> Pixels:
 
 
 def read_header(path: Path) -> tuple[bool, tuple[int, int]]:
-    """Whether an image is grey, and its upright (height, width), without decoding pixels."""
+    """Whether an image is grey, and its (height, width) when upright, without decoding pixels."""
     with opened_image(path, str(path)) as image:
         width, height = image.size
-        # Pillow itself turns a TIFF upright; asking a PNG for EXIF that comes late would decode it.
+        # Pillow rotates TIFF itself; reading EXIF at the end of a PNG would decode it.
         turned = (
             image.format != "TIFF"
             and "exif" in image.info
@@ -87,12 +87,12 @@ def read_header(path: Path) -> tuple[bool, tuple[int, int]]:
 
 @contextmanager
 def opened_image(file: Path | IO[bytes], name: str) -> Iterator[Image.Image]:
-    """The image with its pixels still unread; whatever goes wrong inside becomes a DataError about `name`."""
+    """Open an image without decoding it; any error inside becomes a DataError about `name`."""
     try:
         if isinstance(file, Path) and file.exists() and not file.is_file() and not file.is_dir():
-            raise DataError(f"{name}: is no file; give an image file.")  # a pipe would never end
+            raise DataError(f"{name} is not a file; give an image file")  # reading a pipe could block
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # remarks on odd metadata
+            warnings.simplefilter("ignore")  # about odd metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file, formats=_FORMATS) as image:
                 if image.width * image.height > _MOST_PIXELS.get(image.format or "", _LARGE * 64):
@@ -100,20 +100,19 @@ def opened_image(file: Path | IO[bytes], name: str) -> Iterator[Image.Image]:
                 yield image
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(
-            f"{name}: claims more pixels than are ever decoded, which only a faulty or hostile file does; "
-            "remove it, or make it smaller."
+            f"{name} claims more pixels than LogCL decodes; make it smaller, or remove it"
         ) from error
     except UnidentifiedImageError as error:
         raise DataError(
-            f"{name}: is not an image that can be read; convert it to PNG or JPEG, or remove it."
+            f"{name} is not an image in a supported format; convert it to PNG or JPEG, or remove it"
         ) from error
     except MemoryError as error:
-        raise DataError(f"{name}: does not fit into memory; make it smaller, or remove it.") from error
+        raise DataError(f"{name} does not fit into memory; make it smaller, or remove it") from error
     except _BROKEN as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise DataError(f"{name}: cannot be read ({error.strerror}); check the path.") from error
+            raise DataError(f"{name} cannot be read ({error.strerror}); check the path") from error
         reason = printable(" ".join(str(error).split())[:200]) or type(error).__name__
-        raise DataError(f"{name}: is damaged or truncated ({reason}); replace or remove it.") from error
+        raise DataError(f"{name} is damaged or truncated ({reason}); replace or remove it") from error
 
 
 def _is_grey(image: Image.Image) -> bool:
@@ -126,7 +125,7 @@ def _is_grey(image: Image.Image) -> bool:
 
 
 def _shrunk(image: Image.Image, path: Path) -> Image.Image:
-    """The image itself, or if it is large the same picture with fewer pixels in mode L or RGB."""
+    """The image itself or, if it is large, a smaller version in mode L or RGB."""
     width, height = image.size
     if width * height <= _LARGE:
         return image
@@ -144,7 +143,7 @@ def _shrunk(image: Image.Image, path: Path) -> Image.Image:
 
 
 def _to_8_bits(image: Image.Image, path: Path) -> Image.Image:
-    """The same picture in mode L or RGB, opaque."""
+    """The image in mode L or RGB, opaque."""
     if image.mode.startswith("I;16"):
         return _from_16_bits(np.asarray(image))
     if image.mode == "I":
@@ -152,15 +151,13 @@ def _to_8_bits(image: Image.Image, path: Path) -> Image.Image:
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 65535:
             raise DataError(
-                f"{path}: has 32-bit values outside 0..65535; save it with 8 or 16 bits, or remove it."
+                f"{path} has 32-bit values outside 0..65535; save it with 8 or 16 bits, or remove it"
             )
         return _from_16_bits(values)
     if image.mode == "F":
         values = np.asarray(image)
         if not (values.min() >= 0 and values.max() <= 1):  # also false for NaN
-            raise DataError(
-                f"{path}: has float values outside 0..1; save it with 8 or 16 bits, or remove it."
-            )
+            raise DataError(f"{path} has float values outside 0..1; save it with 8 or 16 bits, or remove it")
         return Image.fromarray(np.rint(values * 255).astype(np.uint8))
     if image.has_transparency_data:
         page = Image.new("RGBA", image.size, "white")

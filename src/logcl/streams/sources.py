@@ -1,4 +1,4 @@
-"""Where the official files of named data sets are found, and how they are fetched."""
+"""The official files of named data sets: where to look for them, and downloading them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     import requests
 
 Files = dict[str, Path]
-"""What a data set is read from: part → its file, archive or folder."""
+"""The parts of a data set: name → file, archive or folder."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The files of one data set as its authors publish them."""
+    """The files of a data set as its authors publish them."""
 
     name: str
     checksums: dict[str, str]
     """File name → published MD5."""
     mirrors: tuple[str, ...]
-    """Addresses of folders that hold these files, tried in turn."""
+    """URLs of folders with these files, tried in turn."""
     folders: tuple[str, ...]
-    """Usual sub-folders of a data folder."""
+    """Sub-folders of a data folder to search."""
 
     @property
     def remedy(self) -> str:
@@ -49,7 +49,7 @@ SOURCES = {
                 "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
                 "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
             },
-            # The author's own address no longer serves the files.
+            # The author's site no longer serves the files.
             (
                 "https://ossci-datasets.s3.amazonaws.com/mnist/",
                 "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -79,9 +79,9 @@ SOURCES = {
 
 
 def data_folders(source: Source, data_dir: Path | None) -> list[Path]:
-    """The existing folders in which the files are looked for: the user's first, then what was downloaded."""
+    """The existing folders to search: the user's first, then the downloads."""
     if data_dir is not None and not data_dir.is_dir():
-        raise DataError(f"{data_dir}: there is no such data folder; create it, or leave --data-dir out.")
+        raise DataError(f"the data folder {data_dir} does not exist; create it, or leave out --data-dir")
     roots = _user_roots(data_dir)
     places = [place for root in roots for place in (root, *(root / name for name in source.folders))]
     return [place for place in (*places, download_folder(source, None)) if place.is_dir()]
@@ -99,23 +99,23 @@ def download_folder(source: Source, data_dir: Path | None) -> Path:
 
 
 def find(source: Source, data_dir: Path | None, recognise: Callable[[Path], Files | None]) -> Files:
-    """What `recognise` makes of the first folder that holds the whole data set."""
+    """The files that `recognise` finds in the first folder that holds the whole data set."""
     for folder in data_folders(source, data_dir):
         found = recognise(folder)
         if found is not None:
             return found
     places = [str(root) for root in (*_user_roots(data_dir), download_folder(source, None))]
     raise DataError(
-        f"The data set {source.name} is not complete in {' or '.join(places)}: download it with "
-        f"`logcl data get {source.name}`, or point LOGCL_DATA or --data-dir at a folder that holds "
-        f"{', '.join(source.checksums)}."
+        f"the data set {source.name} is missing or incomplete in {' and '.join(places)}; download it with "
+        f"`logcl data get {source.name}`, or set LOGCL_DATA or --data-dir to a folder that holds "
+        f"{', '.join(source.checksums)}"
     )
 
 
 def download(source: Source, folder: Path, *, progressbar: bool = False) -> list[Path]:
-    """Fetch the files of a data set into `folder`; those that are there and right are kept.
+    """Download the files of a data set to `folder`, except those that are already there and correct.
 
-    A file appears under its name only when its checksum is right. LOGCL_MIRROR is an address to try first.
+    A file gets its name only once its checksum is verified. LOGCL_MIRROR is a URL to try first.
     """
     own = os.environ.get("LOGCL_MIRROR")
     mirrors = (own.rstrip("/") + "/", *source.mirrors) if own else source.mirrors
@@ -124,12 +124,12 @@ def download(source: Source, folder: Path, *, progressbar: bool = False) -> list
         return [_fetch(source, name, folder, mirrors, progressbar) for name in source.checksums]
     except OSError as error:
         raise CannotWrite(
-            f"{folder}: cannot be written ({error.strerror or error}); set LOGCL_CACHE to another folder."
+            f"{folder} cannot be written ({error.strerror or error}); set LOGCL_CACHE to another folder"
         ) from error
 
 
 def _fetch(source: Source, name: str, folder: Path, mirrors: tuple[str, ...], progressbar: bool) -> Path:
-    import pooch  # here, because both are slow to import and only downloads need them
+    import pooch  # imported here because they are slow to import and only downloads need them
     import requests
 
     pooch.get_logger().setLevel(logging.WARNING)
@@ -146,11 +146,11 @@ def _fetch(source: Source, name: str, folder: Path, mirrors: tuple[str, ...], pr
             return folder / name
         except requests.exceptions.RequestException as error:
             failures.append(f"{mirror}: {_short(error)}")
-        except ValueError:  # pooch's word for a wrong checksum
+        except ValueError:  # pooch's error for a wrong checksum
             failures.append(f"{mirror}: wrong checksum")
     raise DataError(
-        f"{name} could not be downloaded ({'; '.join(failures)}): check the network and try again, or put "
-        "the official files into a folder and set LOGCL_DATA to it."
+        f"{name} could not be downloaded ({', '.join(failures)}); check the network and try again, or put "
+        "the official files into a folder and set LOGCL_DATA to it"
     )
 
 
@@ -160,14 +160,14 @@ def _short(error: requests.exceptions.RequestException) -> str:
     if error.response is not None:
         return f"HTTP {error.response.status_code}"
     if isinstance(error, requests.exceptions.Timeout):
-        return "no answer in time"
+        return "timed out"
     if isinstance(error, requests.exceptions.ChunkedEncodingError):
-        return "the transfer broke off"
+        return "transfer interrupted"
     return "no connection"
 
 
 def md5(path: Path) -> str:
-    """The MD5 of a file: weak, but what the data sets' authors published."""
+    """The MD5 of a file: weak, but it is what the authors of the data sets published."""
     digest = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
         while piece := file.read(1 << 20):

@@ -1,9 +1,11 @@
-"""What a stream is: tasks in order of arrival, and a test set that is never learned from."""
+"""Tasks, and streams of them: tasks in order of arrival and a test set that is never trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +13,10 @@ from numpy.typing import NDArray
 from logcl.core.settings import ImageShape
 
 Pixels = NDArray[np.uint8]
-"""Images as (n, channels, height, width), 0 to 255. May be a memory map: index it, do not copy it whole."""
+"""Images (n, channels, height, width), 0 to 255. May be a memory map: index it rather than copying it all."""
 
 Classes = NDArray[np.int64]
-"""Class indices, one a sample: positions in `Stream.classes`."""
+"""Class indices (n,): positions in `Stream.classes`."""
 
 Rows = NDArray[np.intp]
 """Positions of samples in an array."""
@@ -25,7 +27,12 @@ class Task:
     """Labelled samples that arrive together."""
 
     x: Pixels
-    y: Classes
+    y: NDArray[Any]
+    """(n,) class indices in a `Stream`; the labels themselves, strings or integers, from `read_tasks`."""
+    source: str = ""
+    """Where the samples come from, e.g. the path of a folder."""
+    skipped: tuple[tuple[Path, str], ...] = ()
+    """Unreadable files that were left out, with the reasons."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -35,21 +42,21 @@ class Task:
 class Stream:
     """A data set cut into tasks. Iterating reads one task at a time; the arrays may be read-only memory maps.
 
-    Learn from the tasks, not from `source_x`: where the test part was split off by the seed, the source still
-    holds it, because copying the rest would double the memory.
+    Train on the tasks, not on `source_x`: if the test set was split off by the seed, `source_x` still holds
+    it, because copying the rest would take the memory twice.
     """
 
     name: str
     classes: tuple[str, ...]
-    """Class names; `y` holds positions in this tuple, whatever order the tasks come in."""
+    """Class names; `y` holds positions in this tuple, whatever the order of the tasks."""
     source_x: Pixels
     source_y: Classes
     members: tuple[Rows, ...]
-    """For each task the rows of `source_x` that arrive with it, in order of arrival."""
+    """For each task its rows of `source_x`, in order of arrival."""
     test_x: Pixels
     test_y: Classes
     subset: str | None = None
-    """Which part of the data this is, in words; None for all of it."""
+    """Description of the part of the data this is; None for all of it."""
 
     @property
     def image_shape(self) -> ImageShape:
@@ -59,12 +66,12 @@ class Stream:
 
     @property
     def samples(self) -> int:
-        """Training samples over all tasks."""
+        """Number of training samples in all tasks."""
         return sum(len(rows) for rows in self.members)
 
     @property
     def task_classes(self) -> tuple[tuple[int, ...], ...]:
-        """For each task the classes that it brings, ascending."""
+        """For each task its classes, ascending."""
         return tuple(tuple(int(c) for c in np.unique(self.source_y[rows])) for rows in self.members)
 
     def __len__(self) -> int:
@@ -77,9 +84,10 @@ class Stream:
     def thinned(
         self, per_class: int | None = None, *, one_class_in: int = 1, test_per_class: int | None = None
     ) -> Stream:
-        """A smaller stream of as many tasks: the first samples of a class to arrive, one class in so many.
+        """A smaller stream with the same number of tasks.
 
-        `one_class_in` counts within a task, so that each keeps at least one class.
+        It keeps every `one_class_in`-th class of each task, starting with the first, and of each class the
+        first `per_class` training samples to arrive and the first `test_per_class` test samples.
         """
         kept = np.unique([c for classes in self.task_classes for c in classes[::one_class_in]]).astype(int)
         number = np.full(len(self.classes), -1)
@@ -97,8 +105,8 @@ class Stream:
         if test_per_class is not None:
             test = np.sort(np.concatenate([test[self.test_y[test] == c][:test_per_class] for c in kept]))
         words = [f"{len(kept)} of {len(self.classes)} classes"] if len(kept) < len(self.classes) else []
-        words += [f"{per_class} samples a class"] if per_class is not None else []
-        words += [f"{test_per_class} test samples a class"] if test_per_class is not None else []
+        words += [f"{per_class} samples per class"] if per_class is not None else []
+        words += [f"{test_per_class} test samples per class"] if test_per_class is not None else []
         return replace(
             self,
             classes=tuple(self.classes[c] for c in kept),

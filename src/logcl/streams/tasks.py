@@ -1,4 +1,4 @@
-"""Which samples test, and which arrive with which task: pure functions of labels and a seed."""
+"""Test split and assignment of samples to tasks: pure functions of labels and a seed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from logcl.streams.stream import Classes, Rows
 
 TEST_SHARE = 0.2
 
-# One seed feeds several draws; each has its own generator, so that one more draw in the first does not
-# change the second.
+# Each purpose has its own generator, derived from the one seed, so that drawing more for one does not change
+# another.
 _SPLIT, _ORDER, _SHUFFLE = 1, 2, 3
 
 
 def check_seed(seed: int | None) -> None:
-    """Refuse what is neither None nor a whole number from 0."""
+    """Refuse a seed that is neither None nor an integer of at least 0."""
     if seed is None:
         return
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise BadSettings(f"The seed must be a whole number from 0 or None, not {seed!r}.")
+        raise BadSettings(f"the seed {seed!r} is not valid; give an integer of at least 0, or None")
 
 
 def _generator(seed: int | None, draw: int) -> np.random.Generator:
@@ -29,7 +29,7 @@ def _generator(seed: int | None, draw: int) -> np.random.Generator:
 
 
 def _rows_by_value(values: Classes) -> list[Rows]:
-    """For each value that occurs, ascending, its rows, ascending."""
+    """The rows of each value that occurs; values and rows ascending."""
     rows = np.argsort(values, kind="stable")
     return np.split(rows, np.flatnonzero(np.diff(values[rows])) + 1)
 
@@ -44,8 +44,8 @@ def class_order(count: int, seed: int | None) -> tuple[int, ...]:
 def split_rows(strata: Classes, seed: int | None) -> tuple[Rows, Rows]:
     """Split samples into training and test rows, both ascending, 80 to 20 within each stratum.
 
-    `strata` (n,) names the group of each sample: its class, or its class within its task. A group of one
-    stays in training; any larger group gives at least one sample to the test.
+    `strata` (n,) is the stratum of each sample: its class, or its class within its task. A single sample
+    stays in training; any larger stratum has at least one test sample.
     """
     generator = _generator(seed, _SPLIT)
     test = np.zeros(len(strata), bool)
@@ -56,9 +56,9 @@ def split_rows(strata: Classes, seed: int | None) -> tuple[Rows, Rows]:
 
 
 def pieces_per_class(counts: Sequence[int], tasks: int) -> tuple[int, ...]:
-    """How many of `tasks` one-class tasks each class gets: nearly equally many, never more than samples.
+    """Number of single-class tasks per class: nearly equal, and at most one per sample.
 
-    Needs len(counts) <= tasks <= sum(counts). What a small class cannot take goes to the others.
+    Requires len(counts) <= tasks <= sum(counts). Tasks that a small class cannot fill go to the others.
     """
     room = np.asarray(counts, np.int64)
     pieces = np.zeros_like(room)
@@ -73,14 +73,14 @@ def pieces_per_class(counts: Sequence[int], tasks: int) -> tuple[int, ...]:
 
 
 def cut_rows(y: Classes, rows: Rows, order: Sequence[int], tasks: int, seed: int | None) -> tuple[Rows, ...]:
-    """Deal the training samples `rows` of labels `y` (n,) out to tasks; each in exactly one, no task empty.
+    """Assign each of the training samples `rows`, with labels `y` (n,), to one task; no task is empty.
 
-    Up to as many tasks as classes, the classes in `order` are grouped into nearly equal groups; beyond that
-    each class is cut into several consecutive tasks. Samples are shuffled by the seed within a task.
+    With at most as many tasks as classes, the classes in `order` are split into nearly equal groups; with
+    more, each class is cut into consecutive tasks. The seed shuffles the samples within each task.
     """
     generator = _generator(seed, _SHUFFLE)
     check_tasks(tasks, len(rows))
-    rank = np.argsort(np.asarray(order))  # of each class in the order
+    rank = np.argsort(np.asarray(order))  # position of each class in the order
     by_class = [rows[places] for places in _rows_by_value(rank[y[rows]])]
     if tasks <= len(by_class):
         groups = np.array_split(np.arange(len(by_class)), tasks)
@@ -94,16 +94,16 @@ def cut_rows(y: Classes, rows: Rows, order: Sequence[int], tasks: int, seed: int
 
 
 def group_rows(groups: Classes, rows: Rows, seed: int | None) -> tuple[Rows, ...]:
-    """The tasks of samples that already belong to one: `groups` (n,) counts from 0, each has a row."""
+    """The rows of each task, shuffled; `groups` (n,) is the task of each sample, from 0, none empty."""
     generator = _generator(seed, _SHUFFLE)
     return tuple(generator.permutation(rows[groups[rows] == g]) for g in range(int(groups.max()) + 1))
 
 
 def check_tasks(tasks: int, samples: int) -> None:
-    """Refuse a number of tasks that would leave one empty."""
+    """Refuse a number of tasks that is not an integer or would leave a task empty."""
     if isinstance(tasks, bool) or not isinstance(tasks, (int, np.integer)):
-        raise BadSettings(f"The number of tasks must be a whole number, not {tasks!r}.")
+        raise BadSettings(f"the number of tasks {tasks!r} is not an integer; give one")
     if not 1 <= tasks <= samples:
         raise BadSettings(
-            f"{tasks} tasks cannot be made of {samples} training samples: choose 1 to {samples} tasks."
+            f"{samples} training samples cannot be split into {tasks} tasks; choose 1 to {samples}"
         )

@@ -1,0 +1,110 @@
+"""`logcl export`: write the replayed samples to files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import unicodedata
+import zipfile
+from collections.abc import Sequence
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from logcl.cli.console import JsonOption, MemoryArgument, job, out, print_json
+from logcl.core.errors import BadInput, CannotWrite
+
+if TYPE_CHECKING:
+    from logcl.core.progress import Progress
+    from logcl.memory.snapshot import Snapshot
+
+
+def export(
+    path: MemoryArgument,
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write; .npz is added.")],
+    form: Annotated[
+        Literal["npz", "png"],
+        typer.Option("--format", help="One .npz file, or a folder of PNG files per class."),
+    ] = "npz",
+    as_json: JsonOption = False,
+) -> None:
+    """Write the replayed samples, in sample order: OUT.npz with x and y, or OUT/CLASS/INDEX.png."""
+    from logcl.memory.memory import Memory
+
+    memory = Memory.open(path)
+    final = target.with_name(f"{target.name}.npz") if form == "npz" and target.suffix != ".npz" else target
+    if final.exists():
+        raise CannotWrite(f"{final} already exists; choose another name")
+    partial = final.with_name(f".{final.name}.{os.getpid()}.new")
+    with job(f"{final} was not written") as progress:
+        now = memory.snapshot()
+        try:
+            (_write_npz if form == "npz" else _write_pngs)(partial, now, progress)
+            partial.rename(final)
+        except OSError as error:
+            raise CannotWrite(
+                f"{final} cannot be written ({error.strerror}); check the folder and its permissions"
+            ) from error
+        finally:
+            shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
+    if as_json:
+        print_json({"memory": str(path), "out": str(final), "samples": now.n})
+        return
+    out.print(f"{final}: {now.n:,} samples")
+
+
+def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
+    """Write x (n, C, H, W) uint8 and y (n,) in blocks, so that main memory never holds all images."""
+    import numpy as np
+
+    shape = (now.n, *now.settings.image_shape)
+    labels = np.empty(now.n, dtype=np.int64)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("x.npy", "w", force_zip64=True) as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            for start, x, y in now.pieces(progress):
+                file.write(x.numpy().tobytes())
+                labels[start : start + len(y)] = y
+        with archive.open("y.npy", "w") as file:
+            np.lib.format.write_array(file, np.array(now.classes)[labels] if now.n else labels)
+
+
+def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
+    """Write one folder per class and one file per sample, named by sample index."""
+    from PIL import Image
+
+    channels = now.settings.image_shape[0]
+    if channels not in (1, 3, 4):
+        raise BadInput(f"images with {channels} channels cannot be saved as PNG; use --format npz")
+    names = _folder_names([str(label) for label in now.classes])
+    digits = len(str(now.n))
+    folder.mkdir()
+    for name in names:
+        (folder / name).mkdir()
+    for start, images, y in now.pieces(progress):
+        for row, (image, number) in enumerate(zip(images.numpy(), y, strict=True), start=start + 1):
+            pixels = image[0] if channels == 1 else image.transpose(1, 2, 0)
+            Image.fromarray(pixels).save(folder / names[number] / f"{row:0{digits}}.png")
+
+
+def _folder_names(classes: Sequence[str]) -> list[str]:
+    """A safe, unique folder name per class; class names may contain anything."""
+    chosen: list[str] = []
+    taken: set[str] = set()
+    for number, name in enumerate(classes):
+        # File systems allow 255 bytes, and some ignore case or Unicode composition.
+        cut = re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", name).encode()[:200].decode(errors="ignore")
+        safe = cut.strip(". ") or "class"
+        choices = (f"{safe}-{suffix}" for suffix in count(number))
+        free = next(c for c in chain([safe], choices) if _same_name(c) not in taken)
+        chosen.append(free)
+        taken.add(_same_name(free))
+    return chosen
+
+
+def _same_name(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold()
