@@ -106,7 +106,7 @@ class TestEveryMethod:
             assert (method.predict(first.x) == first.y).mean() > 0.5
             assert (method.predict(both[0]) == both[1]).mean() > 0.7
 
-    def test_answers_are_classes_seen_so_far(self, learned):
+    def test_predictions_are_classes_seen_so_far(self, learned):
         assert set(learned.after_first.tolist()) <= {0, 1}
         assert set(learned.method.predict(learned.second.x).tolist()) <= {0, 1, 2, 3}
 

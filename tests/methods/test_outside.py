@@ -152,11 +152,11 @@ def test_an_installed_package_adds_its_methods(tmp_path, monkeypatch, logcl):
     ("change", "message"),
     [
         (lambda text: None, "my_rival.py does not exist; check the path"),
-        (lambda text: "import math", "my_rival.py holds no method; define a subclass"),
-        (lambda text: text.replace('name = "nearest-mean"', ""), "my_rival.py holds no method"),
+        (lambda text: "import math", "my_rival.py defines no method; add a subclass"),
+        (lambda text: text.replace('name = "nearest-mean"', ""), "my_rival.py defines no method"),
         (
             lambda text: text + '\nclass Other(NearestMean):\n    name = "other"\n',
-            "my_rival.py holds several methods (NearestMean, Other); put each into its own file",
+            "my_rival.py defines several methods (NearestMean, Other); put each into its own file",
         ),
         (lambda text: text.replace("nearest-mean", "er"), "methods/er.py; rename one of them"),
         (lambda text: text.replace("nearest-mean", "my rival"), "use lower-case letters, digits and hyphens"),

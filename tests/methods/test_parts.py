@@ -93,7 +93,7 @@ class TestReservoir:
         assert len(set(buffer.y.tolist())) == len(buffer)
         assert torch.equal(buffer.x[:, 0, 0, 0], buffer.y.to(torch.uint8))
 
-    def test_each_sample_has_the_same_chance(self):
+    def test_each_sample_is_equally_likely_to_be_kept(self):
         counts = torch.zeros(100)
         with torch.random.fork_rng():
             torch.manual_seed(2)
@@ -102,7 +102,7 @@ class TestReservoir:
                 for part in torch.arange(100).split(17):
                     buffer.reservoir(torch.zeros(len(part), 1, 8, 8, dtype=torch.uint8), part)
                 counts[buffer.y] += 1
-        # 2000 draws with chance 1/10: 200 each, standard deviation 13.4.
+        # 2000 draws with probability 1/10: 200 each, standard deviation 13.4.
         assert counts.sum() == 20_000
         assert (counts - 200).abs().max() < 5 * 13.4
         assert (counts[:50].mean() - counts[50:].mean()).abs() < 5 * 13.4 * (2 / 50) ** 0.5
@@ -236,7 +236,7 @@ class TestCodecs:
         error = np.abs(again.astype(int) - image).mean()
         assert error == 0 if codec == "png" else error < 12
 
-    def test_the_quality_meets_the_bytes_asked_for(self, tmp_path):
+    def test_the_quality_meets_the_bytes_per_sample(self, tmp_path):
         rng = np.random.default_rng(0)
         x = np.repeat(np.repeat(rng.integers(0, 256, (40, 3, 8, 8), dtype=np.uint8), 4, 2), 4, 3)
         y = np.zeros(40, dtype=np.int64)

@@ -48,4 +48,4 @@ def show_method(
     if rows:
         out.print(f"\nTo change one: logcl run digits --method {name} --set {rows[0][0]}=VALUE")
     else:
-        out.print("  It has no options of its own.")
+        out.print("  This method has no options.")

@@ -103,9 +103,9 @@ def _loaded(path: Path) -> type[Method]:
     if len(found) != 1:
         names = ", ".join(method.__name__ for method in found)
         raise BadSettings(
-            f"{path} holds several methods ({names}); put each into its own file"
+            f"{path} defines several methods ({names}); put each into its own file"
             if found
-            else f"{path} holds no method; define a subclass of logcl.methods.Method with a `name`"
+            else f"{path} defines no method; add a subclass of logcl.methods.Method with a `name`"
         )
     return found[0]
 

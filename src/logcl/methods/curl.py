@@ -65,10 +65,11 @@ class CURLOptions(Frozen):
     components: int = Field(3, ge=1, le=1000)
     """Without labels: maximum number of components per class. The authors allow 25 for MNIST's 10 digits."""
     enough: int = Field(100, ge=1, le=1_000_000)
-    """Poor samples for a new component, as in the paper; without labels, an eighth of a task at most."""
+    """Poor samples that start a new component: the paper's number; without labels, at most an eighth of a
+    task."""
     poor: float = Field(1.5, gt=0)
-    """Without labels: standard deviations above the running mean from which a sample is poor; tuned on
-    digits."""
+    """Without labels: a sample is poor if its negative ELBO is this many standard deviations above the
+    running mean; tuned on digits."""
     wait: int = Field(100, ge=0, le=1_000_000)
     """Without labels: steps at the very start and after each new component in which no sample counts as poor,
     as in the authors' code."""
