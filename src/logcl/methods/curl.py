@@ -68,8 +68,8 @@ class CURLOptions(Frozen):
     """Poor samples that start a new component: the paper's number; without labels, at most an eighth of a
     task."""
     poor: float = Field(1.5, gt=0)
-    """Without labels: a sample is poor if its negative ELBO is this many standard deviations above the running
-    mean; tuned on digits."""
+    """Without labels: a sample is poor if its negative ELBO is this many standard deviations above the
+    running mean; tuned on digits."""
     wait: int = Field(100, ge=0, le=1_000_000)
     """Without labels: steps at the very start and after each new component in which no sample counts as poor,
     as in the authors' code."""
