@@ -158,7 +158,7 @@ def test_logcl_goes_on_wherever_it_was(stream, settings, tmp_path, name, n, done
     said, bars = [], Counts()
     result = experiment.run(stream, "logcl", settings, tmp_path / "b", progress=bars, say=said.append)
     assert comparable(result) == comparable(unbroken)
-    assert said == ([f"going on after task {done} of 3"] if done else [])
+    assert said == ([f"resuming after task {done} of 3"] if done else [])
     assert bars.steps == [done, *[1] * (3 - done)]
     assert result.seconds["absorb"] >= sum(task.seconds["absorb"] for task in result.tasks) > 0
     memories = [Memory.open(tmp_path / folder / "memory.logcl") for folder in "ab"]
@@ -182,7 +182,7 @@ def test_another_run_is_refused_or_replaced(stream, settings, tmp_path):
     other = override(settings, {"classifier.epochs": 2})
     for changes in ({"settings": other}, {"evaluate": "final"}, {"budget": "7"}, {"method_name": "joint"}):
         arguments = {"method_name": "logcl", "settings": settings, **changes}
-        with pytest.raises(Occupied, match="begun with other settings, data or code; add --overwrite"):
+        with pytest.raises(Occupied, match="started with other settings, data or code; add --overwrite"):
             experiment.run(stream, folder=tmp_path, **arguments)
     assert (tmp_path / "memory.logcl").read_bytes() == memory
     assert (tmp_path / NAME).read_bytes() == kept
@@ -261,7 +261,7 @@ def test_a_killed_run_goes_on(tmp_path):
     _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert "1 of 2 runs are finished already and taken as they are" in err
-    assert f"going on after task {done} of 3" in err
+    assert f"resuming after task {done} of 3" in err
     assert (tmp_path / "b" / "finetune-seed0" / "result.json").stat().st_mtime_ns == finished
     assert {path.name for path in place.iterdir()} == {"memory.logcl", "result.json"}
     for cell in ("finetune-seed0", "logcl-seed0"):
