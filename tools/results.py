@@ -17,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from logcl.experiments.bench.benches import BENCHES
-from logcl.experiments.bench.table import Table, summary
+from logcl.experiments.bench.summary import summary
+from logcl.experiments.bench.table import Table
 from logcl.experiments.bench.tables import TABLES
-from logcl.experiments.report import benches, figures, svg
-from logcl.experiments.report.figures import Drawing
+from logcl.experiments.report import Drawing, benches, svg
+from logcl.experiments.report.figures import histograms, lines
 from logcl.experiments.report.study import studies
 from logcl.experiments.result import Result, read
 
@@ -65,10 +66,8 @@ def drawings(folder: Path, scale: str, results: list[Result]) -> list[Drawing]:
     found = benches.drawings(folder.name, results)
     if folder.name == "extreme":
         (study,) = studies(results)
-        curves = [figures.memory(study), figures.accuracy(study)]
-        between = figures.limits(study.methods) if any(map(figures.counted, study.methods)) else None
-        histograms = [figures.errors(runs, between) for runs in study.methods] if between else []
-        found += [drawing for drawing in (*curves, *histograms) if drawing is not None]
+        curves = [lines.memory(study), lines.accuracy(study)]
+        found += [drawing for drawing in (*curves, *histograms.errors(study.methods)) if drawing is not None]
     return [replace(drawing, name=f"{scale}-{drawing.name}") for drawing in found]
 
 

@@ -34,7 +34,7 @@ def hardware() -> dict[str, str | int]:
 
 def commit() -> str | None:
     """Commit of the checkout this code runs from, with a + after local changes; None if it is installed."""
-    git = ["git", "-C", str(Path(__file__).parent)]
+    git = ["git", "-C", str(Path(__file__).parents[1])]
     try:
         tracked = subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True)
         if tracked.returncode:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from logcl.core.errors import BadInput, CannotWrite
 from logcl.core.settings import Frozen
@@ -32,6 +32,18 @@ class GenerationError(Frozen):
     """Mean squared error, pixels in [0, 1]."""
     histogram: tuple[int, ...] = ()
     """Samples per bin of `ERROR_BINS`; errors outside the range count in the first or last bin."""
+
+
+def pooled(errors: Sequence[GenerationError]) -> GenerationError:
+    """The errors of several generations as if they were one, named after the first."""
+    samples = [error.samples for error in errors]
+    histograms = [error.histogram for error in errors if error.histogram]
+    return GenerationError(
+        generation=errors[0].generation,
+        samples=sum(samples),
+        mse=float(np.average([error.mse for error in errors], weights=samples)),
+        histogram=tuple(map(sum, zip(*histograms, strict=True))),
+    )
 
 
 class TaskRecord(Frozen):
@@ -112,6 +124,12 @@ class Result(Frozen):
     command: str | None = None
     """The command that repeats the experiment."""
     finished: str
+
+    @field_validator("subset")
+    @classmethod
+    def _plain_words(cls, subset: str | None) -> str | None:
+        """Results of earlier versions say "20 samples a class"."""
+        return subset and subset.replace(" samples a class", " samples per class")
 
     @property
     def samples(self) -> int:

@@ -6,8 +6,9 @@ import pytest
 from logcl import allocation
 from logcl.experiments.bench.benches import BENCHES, COLOUR_BYTES, MNIST_BYTES, TABLE2_SETTINGS
 from logcl.experiments.bench.published import PUBLISHED, published
-from logcl.experiments.bench.table import Table, summary
-from logcl.experiments.bench.tables import TABLES, planned
+from logcl.experiments.bench.summary import summary
+from logcl.experiments.bench.table import Table
+from logcl.experiments.bench.tables import TABLES, fits_of_one_model, planned_fits
 from logcl.memory.presets import preset
 from logcl.memory.settings import override
 from logcl.methods import METHODS, options_of
@@ -74,19 +75,16 @@ def test_published_figures_are_the_papers():
 
 
 def test_what_is_planned_is_what_allocation_says():
-    rows = planned(20_000, 100, 200)
-    assert [row.n for row in rows] == [200, 400, 1000, 2000, 5000, 10000, 20000]  # 500 is no whole task
-    last = rows[-1]
-    ends = range(200, last.n + 1, 200)
-    assert last.tasks == len(ends)
-    assert last.models == len(allocation.layout(last.n, 100))
+    rows = planned_fits(20_000, 100, 200)
+    assert [n for n, _ in rows] == [200, 400, 1000, 2000, 5000, 10000, 20000]  # 500 is no whole task
+    n, fitted = rows[-1]
+    ends = range(200, n + 1, 200)
     plans = [allocation.plan(m - 200, m, 100) for m in ends]
-    assert last.fitted == sum(s.samples for plan in plans for s in plan.train)
-    assert last.replayed == last.fitted - last.n  # whatever is fitted a second time was replayed
-    assert last.alone == sum(ends)
-    assert last.most == int(np.log2(last.n / 100))
+    assert fitted == sum(s.samples for plan in plans for s in plan.train)
+    assert fitted - n == sum(s.samples for plan in plans for s in plan.retire)
+    assert fits_of_one_model(n, 200) == sum(ends) / n
     # The lemma: at most log2(n / L) re-encodings, and the first encoding.
-    assert last.fitted / last.n <= last.most + 1
+    assert fitted / n <= np.log2(n / 100) + 1
 
 
 def test_a_table_is_written_in_many_ways():
@@ -134,7 +132,7 @@ def test_tables_hold_means_over_seeds_beside_the_papers_figures(result):
     (table,) = TABLES["table1"]([easy, *runs])
     assert [row[0] for row in table.rows] == ["logcl", "er", "joint"]
     assert table.rows[1][-1] == "1, 0"
-    assert any("60 samples a class" in note for note in table.notes)  # honest about the part used
+    assert any("60 samples per class" in note for note in table.notes)  # honest about the part used
     (table,) = TABLES["table2"]([dressed(result, stream="cifar100")])
     assert table.rows[0][2:5] == ("56.75 ± 1", "offline", "all 600")
     (table,) = TABLES["extreme"](
@@ -144,8 +142,8 @@ def test_tables_hold_means_over_seeds_beside_the_papers_figures(result):
     measured, plan = TABLES["growth"]([result])
     fits = sum(task.trained for task in result.tasks) / 600
     found = dict(zip(measured.columns, measured.rows[0], strict=True))
-    assert found["fits a sample"] == f"{fits:.1f}"
-    assert found["replays a sample"] == f"{sum(task.replayed for task in result.tasks) / 600:.1f}"
+    assert found["fits per sample"] == f"{fits:.1f}"
+    assert found["replays per sample"] == f"{sum(task.replayed for task in result.tasks) / 600:.1f}"
     assert plan.rows[-1][0] == "1,000,000"
     for name in TABLES:
         assert all(

@@ -43,7 +43,7 @@ def test_every_cell_leaves_a_file_and_is_not_run_again(tmp_path):
     assert sorted(path.name for path in place.folder.iterdir()) == sorted(f"smoke-{n}.json" for n in names)
     first = read(place.path(CELLS[0]))
     assert (first.method, first.seed, first.command) == ("joint", 0, "a test")
-    assert first.subset == "5 samples a class"
+    assert first.subset == "5 samples per class"
     assert first.settings.classifier.epochs == 1
 
     before = {path: path.stat().st_mtime_ns for path in place.folder.iterdir()}

@@ -10,8 +10,9 @@ import pytest
 from logcl.cli.report import _SUFFIXES
 from logcl.core.errors import BadInput, BadSettings, CannotWrite
 from logcl.experiments import report
-from logcl.experiments.bench.table import summary
-from logcl.experiments.report import Document, figures, text
+from logcl.experiments.bench.summary import summary
+from logcl.experiments.report import Document, text
+from logcl.experiments.report.figures import lines
 from logcl.experiments.report.study import studies
 from logcl.experiments.result import Result
 
@@ -77,7 +78,7 @@ def test_json_holds_the_results_themselves(results):
 def test_csv_holds_the_summary(results):
     rows = list(csv.reader(io.StringIO(text.as_csv(Document(results)))))
     assert tuple(map(tuple, rows)) == (summary(results).columns, *summary(results).rows)
-    drawing = figures.memory(studies(results)[0])
+    drawing = lines.memory(studies(results)[0])
     with pytest.raises(BadInput, match="no table"):
         text.as_csv(Document((), drawings=(drawing,)))
 
@@ -96,12 +97,12 @@ def test_markdown_holds_headline_summary_and_settings(results):
     [
         (["absent"], 2, "does not exist"),
         (["empty"], 2, "holds no results"),
-        (["broken.json"], 2, "is no result of an experiment"),
+        (["broken.json"], 2, "is not the result of an experiment"),
         (["runs", "--format", "pdf"], 2, "no format 'pdf'"),
         (["runs", "--out", "r.pdf"], 2, "does not say its format"),
         (["runs", "--out", "r.md", "--format", "csv"], 2, "contradict"),
-        (["runs", "--out", "broken.json/r.html"], 7, "cannot be made"),
-        (["runs", "--out", "r.csv", "--figures", "broken.json"], 7, "cannot be made"),
+        (["runs", "--out", "broken.json/r.html"], 7, "cannot be created"),
+        (["runs", "--out", "r.csv", "--figures", "broken.json"], 7, "cannot be created"),
         ([], 2, "RUNS"),
     ],
 )
