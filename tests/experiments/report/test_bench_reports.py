@@ -10,7 +10,7 @@ from logcl.experiments.report import benches, svg
 from logcl.memory.settings import override
 
 pytestmark = pytest.mark.xdist_group("report")
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 
 
 @pytest.fixture(scope="module")
