@@ -35,18 +35,18 @@ from logcl.methods import METHODS
 
 
 def bench(
-    name: Annotated[str, typer.Argument(metavar="|".join(BENCHES), help="Which tables.")],
+    name: Annotated[str, typer.Argument(metavar="|".join(BENCHES), help="The bench to run.")],
     scale: Annotated[
         Scale,
-        typer.Option(help="smoke: does it run; small: a quarter of an hour; full: the paper's size."),
+        typer.Option(help="smoke: only checks that it runs; small: about 15 minutes; full: as in the paper."),
     ] = "small",
     methods: Annotated[
         str | None, typer.Option(help="Only these methods of the bench, separated by commas.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="So many seeds, from 0 on.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, starting at 0.")] = None,
     streams: Annotated[str | None, typer.Option(help="Only these streams, separated by commas.")] = None,
     out_dir: Annotated[
-        Path, typer.Option("--out", help="Results go to a folder of the bench's name in here.")
+        Path, typer.Option("--out", help="Results go to a subfolder named after the bench.")
     ] = Path("results"),
     data_dir: Annotated[Path | None, typer.Option(help="Where the official data files are.")] = None,
     engine: EngineOption = "local",
@@ -55,8 +55,8 @@ def bench(
 ) -> None:
     """Run a grid of experiments and show its tables.
 
-    Each finished experiment is kept in a file, and none is run twice: a grid that was interrupted goes on,
-    and several processes may share one.
+    Each finished experiment is kept in a file, and none is run twice: an interrupted grid resumes, and
+    several processes may share one.
     """
     if name not in BENCHES:
         raise BadSettings(f"there is no bench {name!r}; choose one of: {', '.join(BENCHES)}")
@@ -71,7 +71,9 @@ def bench(
     command = f"logcl bench {name} --scale {scale}"
     view = _View(cells, f"{name}, {scale}")
     with (
-        job(f"finished cells are kept in {place.folder}; the same command goes on", view.show) as progress,
+        job(
+            f"finished cells are kept in {place.folder}; repeat the command to resume", view.show
+        ) as progress,
         progress.track(f"{name}, {scale}", len(cells)) as advance,
         chosen_engine(engine, address) as runner,
     ):
@@ -119,7 +121,7 @@ def _chosen(text: str | None, known: Collection[str], what: str) -> set[str] | N
 
 
 class _View:
-    """The grid as it is now: one row a method and stream, and when it will all be done."""
+    """The state of the grid: one row per method and stream, and an estimate of when it ends."""
 
     def __init__(self, cells: Sequence[Cell], title: str) -> None:
         self.cells, self.title = cells, title
@@ -127,7 +129,7 @@ class _View:
         self.at_once = 1
 
     def happened(self, event: Event) -> None:
-        """Remember it; where there is no terminal, say it in a line."""
+        """Record a change of state; without a terminal, print a line about it."""
         known = self.events.get(event.cell.name)
         self.events[event.cell.name] = event
         if not err.is_terminal and event.state != "running" and known is not None:
@@ -136,7 +138,7 @@ class _View:
             err.print(f"{done}/{len(self.cells)}  {event.cell.name}: {event.state}  {found}  {self._end()}")
 
     def show(self) -> RenderableType:
-        """What is drawn above the progress bars."""
+        """The table above the progress bars."""
         table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="bold", title=self.title)
         for column in ("stream", "method", "done", "accuracy, bytes, time", ""):
             table.add_column(column, no_wrap=True)
@@ -151,7 +153,7 @@ class _View:
         return Group(table, Text(self._end(), style="dim"))
 
     def problems(self) -> list[str]:
-        """What went wrong, and what is still under way elsewhere, in sentences."""
+        """One line per failed cell, and one for cells that other processes are running."""
         failed = [event for event in self.events.values() if event.state == "failed"]
         elsewhere = sum(event.state == "elsewhere" for event in self.events.values())
         lines = [f"logcl: {event.cell.name} failed: {event.problem}" for event in failed]
@@ -168,7 +170,7 @@ class _View:
             return ""
         left /= min(self.at_once, len(open_cells))
         end = datetime.now() + timedelta(seconds=left)
-        return f"about {human_seconds(left)} left, until {end:%H:%M}, judged by finished cells"
+        return f"about {human_seconds(left)} left, until {end:%H:%M}, estimated from finished cells"
 
     def _open(self, cell: Cell) -> bool:
         event = self.events.get(cell.name)

@@ -21,15 +21,15 @@ def report(
     ],
     out_path: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE|DIR", help="Where to put it; else report.html beside the runs."),
+        typer.Option("--out", metavar="FILE|DIR", help="Default: report.html beside the runs."),
     ] = None,
     format: Annotated[
-        str | None, typer.Option(help=f"{', '.join(_SUFFIXES)}; else as the name of --out ends, or html.")
+        str | None, typer.Option(help=f"{', '.join(_SUFFIXES)}; default: the suffix of --out, or html.")
     ] = None,
     figures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write every figure as PNG and SVG into a folder.")
     ] = None,
-    title: Annotated[str, typer.Option(help="The page's title; else the data set's name.")] = "",
+    title: Annotated[str, typer.Option(help="Title of the page; default: the name of the data set.")] = "",
 ) -> None:
     """Compare results on one page that needs no network: tables, curves, the binary counter, replay."""
     from logcl.experiments import report  # matplotlib is slow to load, and other commands do not need it
@@ -51,31 +51,31 @@ def report(
 
 
 def _read(runs: list[Path]) -> list[Result]:
-    """Every result once, however often its folder was named."""
+    """Every result once, however often its folder is given."""
     found: dict[Path, Result] = {}
     for place in runs:
         here = {path.resolve(): result for path, result in find(place)}
         if not here:
-            raise BadInput(f"{place} holds no results; give a result.json or a folder that `logcl run` made")
+            raise BadInput(f"{place} holds no results; give a result.json or a folder of results")
         found |= here
     return list(found.values())
 
 
 def _format(asked: str | None, path: Path | None) -> str:
-    """What was asked for, or what the file's name says; both must agree."""
+    """The format given, or that of the file name; they must agree."""
     suffix = path.suffix.removeprefix(".").lower() if path and not path.is_dir() else ""
     named = {"htm": "html", "markdown": "md"}.get(suffix, suffix)
     if asked is not None and asked not in _SUFFIXES:
         raise BadSettings(f"there is no format {asked!r}; choose from: {', '.join(_SUFFIXES)}")
     if named and asked is None and named not in _SUFFIXES:
-        raise BadSettings(f"--out {path} does not say its format; add --format {', '.join(_SUFFIXES)}")
+        raise BadSettings(f"--out {path} names no format; add --format {', '.join(_SUFFIXES)}")
     if named in _SUFFIXES and asked is not None and named != asked:
-        raise BadSettings(f"--out {path} and --format {asked} contradict each other")
+        raise BadSettings(f"--out {path} and --format {asked} contradict each other; drop one of them")
     return asked or named or "html"
 
 
 def _target(runs: list[Path], path: Path | None, format: str) -> Path:
-    """The file to write: as named, or report.FORMAT in the folder named or in the one that holds all runs."""
+    """The file to write: `path`, or report.FORMAT in that folder or in the one that holds all runs."""
     if path and path.suffix and not path.is_dir():
         return path
     folders = [place.resolve() if place.is_dir() else place.resolve().parent for place in runs]
