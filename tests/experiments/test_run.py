@@ -1,4 +1,4 @@
-"""An experiment: matrix, forgetting, bytes and errors are what their definitions say."""
+"""An experiment: matrix, forgetting, bytes and errors agree with their definitions."""
 
 import json
 
@@ -60,7 +60,7 @@ def test_a_run_leaves_a_result_and_a_memory(stream, settings, tmp_path):
     assert matrix.shape == (3, 3)
     sizes = [np.isin(stream.test_y, classes).sum() for classes in stream.task_classes]
     assert np.isclose(np.average(matrix[-1], weights=sizes), result.final_accuracy)
-    assert (matrix[np.triu_indices(3, 1)] == 0).all()  # classes that have not come yet
+    assert (matrix[np.triu_indices(3, 1)] == 0).all()  # classes that have not arrived yet
     assert result.seconds["absorb"] > 0
     assert result.seconds["train"] > 0
 

@@ -1,4 +1,4 @@
-"""Figures show what the results say: no bar, cell or point more or less."""
+"""Figures show exactly the data of the results: every bar, cell and point."""
 
 import re
 from xml.etree import ElementTree
@@ -29,13 +29,13 @@ def study(results):
 
 
 def titles(drawing):
-    """What one reads when hovering, in the order drawn."""
+    """Hover texts, in the order drawn."""
     root = ElementTree.fromstring(svg.inline(drawing, "x"))
     return [element.text for element in root.iter("title")]
 
 
 def test_tasks_that_took_no_time_are_left_out_of_a_logarithmic_axis(results):
-    """Joint training does nothing before the end, and then for long."""
+    """Joint training takes no time before the last task, and then all of it."""
     idle = [{}, {}, {"train": 10_000.0}]
     joint = results[2].model_copy(
         update={
@@ -119,7 +119,7 @@ def test_accuracy_says_where_it_ends(study):
     assert "raw samples" in [text.get_text() for text in lines.memory(study).figure.legends[0].texts]
 
 
-def test_the_matrix_has_a_cell_for_each_task_that_has_come(study):
+def test_the_matrix_has_a_cell_for_each_task_so_far(study):
     result = study.methods[0].first
     drawing = maps.matrix(study.methods[0])
     expected = [

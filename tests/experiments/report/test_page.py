@@ -1,4 +1,4 @@
-"""The page: every part that there are data for, nothing from outside, and words stay words."""
+"""The page: every section with data, nothing loaded from outside, user text escaped."""
 
 import re
 from html.parser import HTMLParser
@@ -17,7 +17,7 @@ VOID = {"meta", "link", "img", "br"}
 
 
 class Reader(HTMLParser):
-    """Tags, and whether they are closed in order."""
+    """Collects tags and checks that they are closed in order."""
 
     def __init__(self, text):
         super().__init__()
@@ -67,7 +67,7 @@ def test_all_parts_are_there(written):
     assert "logcl run digits" in written
 
 
-def test_nothing_comes_from_outside(written):
+def test_nothing_is_loaded_from_outside(written):
     reader = Reader(written)
     assert all(address.startswith(("data:", "#")) for address in reader.addresses)
     assert "url(http" not in written
@@ -82,7 +82,7 @@ def test_ids_are_used_once(written):
     assert len(ids) == len(set(ids))
 
 
-def test_users_words_stay_words(results):
+def test_user_text_is_escaped(results):
     evil = "<script>alert('x')</script>"
     result = results[0].model_copy(
         update={
@@ -112,7 +112,7 @@ def test_old_results_are_shown_as_far_as_they_go(old, results):
 
 
 def test_of_a_hundred_generations_some_are_shown(results):
-    """One model retrained at each of 100 tasks has them all; a page of them would be 70 screens long."""
+    """One model retrained at each of 100 tasks has 100 generations, which would fill 70 screens."""
     logcl = next(result for result in results if result.method == "logcl")
     pair, error = logcl.examples[0], logcl.reconstruction[-1]
     aged = logcl.model_copy(
@@ -169,7 +169,7 @@ def test_more_tables_and_figures(results):
     Reader(alone)
 
 
-def test_nothing_is_no_report():
+def test_an_empty_report_is_refused():
     with pytest.raises(BadInput, match="nothing to report"):
         Document(())
 
