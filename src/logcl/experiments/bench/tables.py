@@ -47,7 +47,8 @@ def table1(results: Results) -> list[Table]:
         records.append(record | {"seeds": ", ".join(str(len(found.get(stream, []))) for stream in streams)})
     notes = [_NOTE]
     if own := sorted(set(methods) & {"curl", "hypercl", "vcl"}):
-        notes.append(f"All methods train the same classifier; {', '.join(own)} use their published networks.")
+        which = f"except {', '.join(own)}, which use their published networks"
+        notes.append(f"All methods train the same classifier, {which}.")
     return [Table.of("Table 1: MNIST and Omniglot", records, notes + _subset(results))]
 
 
