@@ -1,11 +1,11 @@
-"""Every table and figure of results/ and the README, made from the results themselves.
+"""Generates the tables and figures of results/ and the README from result files.
 
     make results            or: python tools/results.py
 
-results/NAME/*.json are what experiments left: of a bench (`logcl bench NAME`, named after their scale) or of
-`logcl run`. This writes results/NAME/README.md, a bench's figures beside it, and whatever stands between
-`<!-- results:NAME -->` and `<!-- /results:NAME -->` in the README; and, from results/torture/*.json
-(`make torture`), the table of docs/memory-file.md. tests/test_docs.py fails if any of them disagree.
+results/NAME/*.json are results of `logcl bench NAME` (file names start with the scale) or of `logcl run`.
+This writes results/NAME/README.md, the figures of a bench beside it, and the README's text between
+`<!-- results:NAME -->` and `<!-- /results:NAME -->`; and, from results/torture/*.json (`make torture`), the
+table of docs/memory-file.md. tests/test_docs.py fails if any of them is out of date.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from logcl.experiments.bench.benches import BENCHES
-from logcl.experiments.bench.table import Table, summary
+from logcl.experiments.bench.summary import summary
+from logcl.experiments.bench.table import Table
 from logcl.experiments.bench.tables import TABLES
-from logcl.experiments.report import benches, figures, svg
-from logcl.experiments.report.figures import Drawing
+from logcl.experiments.report import Drawing, benches, svg
+from logcl.experiments.report.figures import histograms, lines
 from logcl.experiments.report.study import studies
 from logcl.experiments.result import Result, read
 
@@ -29,8 +30,6 @@ SCALES = {
     "full": "The paper's size",
     "small": "Small: a part of the data, about a quarter of an hour on two cores",
 }
-
-
 TORTURE = ROOT / "results" / "torture"
 SPEED = ROOT / "results" / "bench"
 
@@ -44,7 +43,7 @@ def folders() -> list[Path]:
 
 
 def parts(folder: Path) -> Iterator[tuple[str, list[Result]]]:
-    """The scales of a bench, or all there is under no name."""
+    """Results by scale, for a bench; all results under an empty name otherwise."""
     if folder.name not in BENCHES:
         yield "", [read(path) for path in sorted(folder.glob("*.json"))]
         return
@@ -59,16 +58,14 @@ def tables(folder: Path, results: list[Result]) -> list[Table]:
 
 
 def drawings(folder: Path, scale: str, results: list[Result]) -> list[Drawing]:
-    """What is worth a file: the bench's own figures, and curves over tasks where methods were examined."""
+    """The bench's own figures and, for `extreme`, curves over tasks and histograms of errors."""
     if folder.name not in BENCHES:
         return []
     found = benches.drawings(folder.name, results)
     if folder.name == "extreme":
         (study,) = studies(results)
-        curves = [figures.memory(study), figures.accuracy(study)]
-        between = figures.limits(study.methods) if any(map(figures.counted, study.methods)) else None
-        histograms = [figures.errors(runs, between) for runs in study.methods] if between else []
-        found += [drawing for drawing in (*curves, *histograms) if drawing is not None]
+        curves = [lines.memory(study), lines.accuracy(study)]
+        found += [drawing for drawing in (*curves, *histograms.errors(study.methods)) if drawing is not None]
     return [replace(drawing, name=f"{scale}-{drawing.name}") for drawing in found]
 
 
@@ -96,7 +93,7 @@ def commands(results: list[Result]) -> list[str]:
 
 
 def machine(results: list[Result]) -> str:
-    """Where and with what it was measured."""
+    """Hardware and versions, as one sentence."""
     machines = sorted({f"{r.hardware['processor']}, {r.hardware['cores']} cores" for r in results})
     threads = sorted({int(result.hardware["threads"]) for result in results})
     versions = sorted({f"torch {r.versions['torch']}, logcl {r.versions['logcl']}" for r in results})
@@ -109,7 +106,7 @@ def machine(results: list[Result]) -> str:
 
 
 def readme(text: str) -> str:
-    """The README with its marked parts made anew: NAME or NAME/SCALE."""
+    """The README with its marked tables, NAME or NAME/SCALE, regenerated."""
 
     def made(match: re.Match[str]) -> str:
         name, _, scale = match[1].partition("/")
@@ -122,7 +119,7 @@ def readme(text: str) -> str:
 
 
 def tortured(text: str) -> str:
-    """The page on the memory file with its table of trials made anew."""
+    """docs/memory-file.md with its table of trials regenerated."""
     trials = [json.loads(path.read_text()) for path in sorted(TORTURE.glob("*.json"))]
     table = Table(
         title="",

@@ -1,4 +1,4 @@
-"""A killed run goes on where it was and finds what an unbroken one finds; nothing is replaced unasked.
+"""A killed run resumes and gives the result of an uninterrupted one; nothing is replaced unasked.
 
 That this holds for every method is part of the contract in `tests/methods`.
 """
@@ -55,7 +55,7 @@ STATE = {
 }
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_a_checkpoint_is_read_as_written(tmp_path):
     assert checkpoint.read(tmp_path) is None
     checkpoint.write(tmp_path, ABOUT, STATE)
     about, state = checkpoint.read(tmp_path)
@@ -68,7 +68,7 @@ def test_what_is_written_is_read(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_any_damage_is_noticed(tmp_path):
+def test_any_damage_is_detected(tmp_path):
     checkpoint.write(tmp_path, ABOUT, STATE)
     path = tmp_path / NAME
     sound = path.read_bytes()
@@ -83,7 +83,7 @@ def test_any_damage_is_noticed(tmp_path):
         checkpoint.read(tmp_path)
 
 
-def test_a_fingerprint_stands_for_data_choices_and_code(stream, monkeypatch):
+def test_a_fingerprint_covers_data_choices_and_code(stream, monkeypatch):
     mine = fingerprint(stream, {"budget": "5"})
     assert fingerprint(replace(stream), {"budget": "5"}) == mine
     pixels = np.array(stream.source_x)
@@ -106,7 +106,7 @@ def test_a_fingerprint_stands_for_data_choices_and_code(stream, monkeypatch):
 
 
 class Interrupts(Silent):
-    """Ctrl-C when the bar called `name` is begun for the n-th time; keeps what was advanced."""
+    """Ctrl-C when the bar called `name` starts for the n-th time; records every advance."""
 
     def __init__(self, name: str, n: int) -> None:
         self.name, self.n = name, n
@@ -121,7 +121,7 @@ class Interrupts(Silent):
 
 
 class Counts(Silent):
-    """Remembers every advance of the bar of tasks."""
+    """Records every advance of the bar of tasks."""
 
     def __init__(self) -> None:
         self.steps = []
@@ -150,7 +150,7 @@ def interrupted(stream, settings, folder, method="logcl", name="global model", n
         ("replaying", 4, 2),
     ],
 )
-def test_logcl_goes_on_wherever_it_was(stream, settings, tmp_path, name, n, done):
+def test_logcl_resumes_from_any_point(stream, settings, tmp_path, name, n, done):
     """Before a task is absorbed, and after that but before the checkpoint."""
     unbroken = experiment.run(stream, "logcl", settings, tmp_path / "a")
     interrupted(stream, settings, tmp_path / "b", name=name, n=n)
@@ -158,7 +158,7 @@ def test_logcl_goes_on_wherever_it_was(stream, settings, tmp_path, name, n, done
     said, bars = [], Counts()
     result = experiment.run(stream, "logcl", settings, tmp_path / "b", progress=bars, say=said.append)
     assert comparable(result) == comparable(unbroken)
-    assert said == ([f"going on after task {done} of 3"] if done else [])
+    assert said == ([f"resuming after task {done} of 3"] if done else [])
     assert bars.steps == [done, *[1] * (3 - done)]
     assert result.seconds["absorb"] >= sum(task.seconds["absorb"] for task in result.tasks) > 0
     memories = [Memory.open(tmp_path / folder / "memory.logcl") for folder in "ab"]
@@ -166,7 +166,7 @@ def test_logcl_goes_on_wherever_it_was(stream, settings, tmp_path, name, n, done
     assert {path.name for path in (tmp_path / "b").iterdir()} == {"memory.logcl", "result.json"}
 
 
-def test_a_damaged_memory_is_taken_from_the_checkpoint(stream, settings, tmp_path):
+def test_a_damaged_memory_is_restored_from_the_checkpoint(stream, settings, tmp_path):
     unbroken = experiment.run(stream, "logcl", settings, tmp_path / "a")
     interrupted(stream, settings, tmp_path / "b", name="absorbing")
     memory = tmp_path / "b" / "memory.logcl"
@@ -182,7 +182,7 @@ def test_another_run_is_refused_or_replaced(stream, settings, tmp_path):
     other = override(settings, {"classifier.epochs": 2})
     for changes in ({"settings": other}, {"evaluate": "final"}, {"budget": "7"}, {"method_name": "joint"}):
         arguments = {"method_name": "logcl", "settings": settings, **changes}
-        with pytest.raises(Occupied, match="begun with other settings, data or code; add --overwrite"):
+        with pytest.raises(Occupied, match="started with other settings, data or code; add --overwrite"):
             experiment.run(stream, folder=tmp_path, **arguments)
     assert (tmp_path / "memory.logcl").read_bytes() == memory
     assert (tmp_path / NAME).read_bytes() == kept
@@ -192,7 +192,7 @@ def test_another_run_is_refused_or_replaced(stream, settings, tmp_path):
     assert comparable(replaced) == comparable(fresh)
 
 
-def test_replacing_begins_again(stream, settings, tmp_path):
+def test_replace_starts_from_scratch(stream, settings, tmp_path):
     interrupted(stream, settings, tmp_path, method="finetune", name="classifier")
     said = []
     experiment.run(stream, "finetune", settings, tmp_path, earlier="replace", say=said.append)
@@ -239,7 +239,7 @@ def started(folder) -> subprocess.Popen:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_killed_run_goes_on(tmp_path):
+def test_a_killed_run_resumes(tmp_path):
     """Two methods: the first is finished, the second is killed in its first task and again in a later one."""
     unbroken = started(tmp_path / "a")
     _, err = unbroken.communicate(timeout=300)
@@ -261,7 +261,7 @@ def test_a_killed_run_goes_on(tmp_path):
     _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert "1 of 2 runs are finished already and taken as they are" in err
-    assert f"going on after task {done} of 3" in err
+    assert f"resuming after task {done} of 3" in err
     assert (tmp_path / "b" / "finetune-seed0" / "result.json").stat().st_mtime_ns == finished
     assert {path.name for path in place.iterdir()} == {"memory.logcl", "result.json"}
     for cell in ("finetune-seed0", "logcl-seed0"):

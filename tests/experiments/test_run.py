@@ -1,4 +1,4 @@
-"""An experiment: matrix, forgetting, bytes and errors are what their definitions say."""
+"""An experiment: matrix, forgetting, bytes and errors agree with their definitions."""
 
 import json
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from logcl import Memory
+from logcl.experiments import measures
 from logcl.experiments import run as experiment
 from logcl.experiments.result import Result
 from logcl.memory.presets import preset
@@ -59,7 +60,7 @@ def test_a_run_leaves_a_result_and_a_memory(stream, settings, tmp_path):
     assert matrix.shape == (3, 3)
     sizes = [np.isin(stream.test_y, classes).sum() for classes in stream.task_classes]
     assert np.isclose(np.average(matrix[-1], weights=sizes), result.final_accuracy)
-    assert (matrix[np.triu_indices(3, 1)] == 0).all()  # classes that have not come yet
+    assert (matrix[np.triu_indices(3, 1)] == 0).all()  # classes that have not arrived yet
     assert result.seconds["absorb"] > 0
     assert result.seconds["train"] > 0
 
@@ -74,7 +75,7 @@ def test_a_run_leaves_a_result_and_a_memory(stream, settings, tmp_path):
     assert set(result.seconds) == {"absorb", "train", "other"}
 
 
-def test_examined_only_at_the_end(stream, settings, tmp_path):
+def test_evaluated_only_at_the_end(stream, settings, tmp_path):
     result = experiment.run(stream, "finetune", settings, tmp_path, evaluate="final")
     assert [row is None for row in result.accuracy_matrix] == [True, True, False]
     assert result.forgetting is None
@@ -85,9 +86,9 @@ def test_examined_only_at_the_end(stream, settings, tmp_path):
 
 def test_forgetting_by_hand():
     matrix = [(0.9, 0.0, 0.0), (0.8, 0.7, 0.0), (0.5, 0.6, 1.0)]
-    assert np.isclose(experiment._forgetting(matrix), ((0.9 - 0.5) + (0.7 - 0.6)) / 2)
-    assert experiment._forgetting(matrix[:1]) is None
-    assert experiment._forgetting([(None, 0.0), (None, 0.7)]) is None
+    assert np.isclose(measures.forgetting(matrix), ((0.9 - 0.5) + (0.7 - 0.6)) / 2)
+    assert measures.forgetting(matrix[:1]) is None
+    assert measures.forgetting([(None, 0.0), (None, 0.7)]) is None
 
 
 def test_the_same_seed_gives_the_same_accuracy_and_memory(stream, settings, tmp_path):

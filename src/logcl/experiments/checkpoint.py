@@ -1,8 +1,8 @@
-"""Where an interrupted experiment goes on: its state after the last finished task, in one file.
+"""Where an interrupted experiment resumes: its state after the last finished task, in one file.
 
-A checkpoint is a safetensors file with a description, and its digest: reading it runs no code, and damage
-is noticed. Its fingerprint stands for everything that decides a result, so that a run never goes on with
-what another one began.
+A checkpoint is a safetensors file with a description and a digest: reading it runs no code, and damage is
+detected. Its fingerprint covers everything that determines a result, so that a run never resumes from the
+checkpoint of a different one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -23,30 +23,31 @@ from logcl.core.files import write_atomically
 from logcl.core.settings import Frozen
 from logcl.experiments.result import Row, TaskRecord
 from logcl.methods import State
+from logcl.methods.logcl import MEMORY
 from logcl.nn import blobs
 from logcl.streams import Stream
 
 NAME = "checkpoint.safetensors"
 _METHOD = "method."
-_SHOWING = (
-    "cli",
-    "experiments/bench",
-    "experiments/report",
-)  # above the experiment: they cannot change what it finds
+_PRESENTATION = ("cli", "experiments/bench", "experiments/report")  # code that cannot change a result
+
+Earlier = Literal["continue", "continue or replace", "replace"]
+"""What to do with a run in the folder: resume it (or refuse, or replace it if it is another run), or replace
+it in any case."""
 
 
 class Occupied(CannotWrite):
-    """A folder that holds what a run cannot go on with; nothing in it is replaced unasked."""
+    """The folder holds something that the run cannot resume from, and that must not be deleted unasked."""
 
 
 class Checkpoint(Frozen):
-    """What an unbroken run would have at this moment, beside the state of its method."""
+    """What has been measured so far, beside the state of the method."""
 
     fingerprint: str
     records: tuple[TaskRecord, ...] = ()
     matrix: tuple[Row, ...] = ()
     seconds: dict[str, float] = Field(default_factory=dict)
-    """By phase, as a `Clock` counts them."""
+    """By phase, as measured by a `Clock`."""
     digest: str = ""
     """SHA-256 of the checkpoint without this digest."""
 
@@ -59,34 +60,66 @@ def write(folder: Path, about: Checkpoint, state: State) -> None:
 
 
 def read(folder: Path) -> tuple[Checkpoint, State] | None:
-    """The checkpoint of a run folder, or None; `Occupied` if it is damaged."""
+    """The checkpoint of a run folder, None if there is none; `Occupied` if it is damaged."""
     path = folder / NAME
     if not path.exists():
         return None
     try:
         about, tensors = blobs.unpack(path.read_bytes(), Checkpoint, str(path))
         content = blobs.pack(about.model_copy(update={"digest": ""}), tensors)
-        sound = hashlib.sha256(content).hexdigest() == about.digest
+        intact = hashlib.sha256(content).hexdigest() == about.digest
     except Damaged:
-        sound = False
+        intact = False
     except OSError as error:
         raise Occupied(f"{path} cannot be read ({error.strerror})") from error
-    if not sound:
+    if not intact:
         raise Occupied(
-            f"{path} is damaged or of another version of LogCL, so the run cannot go on; add --overwrite to "
-            "begin again, or choose another --out"
+            f"{path} is damaged or was written by another version of LogCL; add --overwrite to start over, "
+            "or choose another --out"
         )
     return about, {name.removeprefix(_METHOD): value for name, value in tensors.items()}
 
 
+def resume(folder: Path, fingerprint: str, earlier: Earlier) -> tuple[Checkpoint, State] | None:
+    """The checkpoint to resume from; None for a new run, once the folder has nothing of another run."""
+    if earlier == "replace":
+        _clear(folder)
+    memory = folder / MEMORY
+    try:
+        found = read(folder)
+        if found is None and memory.exists():
+            raise Occupied(f"{memory} exists from an earlier run; choose another --out or add --overwrite")
+        if found is not None and found[0].fingerprint != fingerprint:
+            raise Occupied(
+                f"the run in {folder} was started with other settings, data or code; add --overwrite to "
+                "start over, or choose another --out"
+            )
+    except Occupied:
+        if earlier == "continue":
+            raise
+        _clear(folder)
+        return None
+    return found
+
+
+def _clear(folder: Path) -> None:
+    """Remove an earlier run. Called as late as possible: when the run that replaces it is about to start."""
+    try:
+        for name in (MEMORY, f"{MEMORY}-journal", "result.json"):
+            (folder / name).unlink(missing_ok=True)
+        remove(folder)
+    except OSError as error:
+        raise CannotWrite(f"{error.filename} cannot be replaced ({error.strerror})") from error
+
+
 def remove(folder: Path) -> None:
-    """Remove the checkpoint of a run folder, and what a killed process left of one."""
+    """Remove the checkpoint of a run folder, and partial ones that killed processes left."""
     for path in (folder / NAME, *folder.glob(f".{NAME}.*.new")):
         path.unlink(missing_ok=True)
 
 
 def fingerprint(stream: Stream, choices: Mapping[str, Any]) -> str:
-    """Equal if the data, the choices (anything that JSON can hold) and the code of a run are equal."""
+    """A digest of the data, the choices (anything JSON can hold) and the code of a run."""
     everything = {
         "stream": (stream.name, stream.subset, stream.classes),
         "data": _digest_of_data(stream),
@@ -107,13 +140,13 @@ def _digest_of_data(stream: Stream) -> str:
     return digest.hexdigest()
 
 
-@cache  # a process goes on with the code that it began with
+@cache  # a running process keeps the code it was started with, whatever happens to the files
 def _digest_of_code() -> str:
-    """Of the sources that decide a result: a commit would not tell one changed checkout from another."""
+    """Of the sources that affect a result: a commit would miss uncommitted changes."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
-        name = path.relative_to(package)
-        if not name.as_posix().startswith(_SHOWING):
-            digest.update(f"{name.as_posix()} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        name = path.relative_to(package).as_posix()
+        if not name.startswith(_PRESENTATION):
+            digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()

@@ -1,17 +1,17 @@
-"""What an experiment found: the one document that tables, figures and reports are made from."""
+"""The result of an experiment: the one document that all tables, figures and reports are made from."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
-from logcl.core.errors import BadInput
+from logcl.core.errors import BadInput, CannotWrite
 from logcl.core.settings import Frozen
 from logcl.memory.diagnostics import Trap
 from logcl.memory.settings import Settings
@@ -19,11 +19,11 @@ from logcl.memory.settings import Settings
 Row = tuple[float | None, ...] | None
 
 ERROR_BINS: NDArray[np.float64] = np.logspace(-6, 0, 61)
-"""Edges of the bins that reconstruction errors are counted in: ten to a decade."""
+"""Bin edges of the histograms of reconstruction errors: ten bins per decade."""
 
 
 class GenerationError(Frozen):
-    """How far replay is from the originals, for the samples that were re-encoded equally often."""
+    """Reconstruction error of the samples of one generation."""
 
     generation: int
     """0 = encoded once, from raw data; -1 = still raw, in the buffer."""
@@ -31,7 +31,19 @@ class GenerationError(Frozen):
     mse: float
     """Mean squared error, pixels in [0, 1]."""
     histogram: tuple[int, ...] = ()
-    """Samples by their error, in `ERROR_BINS`; what is outside counts in the first or last bin."""
+    """Samples per bin of `ERROR_BINS`; errors outside the range count in the first or last bin."""
+
+
+def pooled(errors: Sequence[GenerationError]) -> GenerationError:
+    """The errors of several generations as if they were one, named after the first."""
+    samples = [error.samples for error in errors]
+    histograms = [error.histogram for error in errors if error.histogram]
+    return GenerationError(
+        generation=errors[0].generation,
+        samples=sum(samples),
+        mse=float(np.average([error.mse for error in errors], weights=samples)),
+        histogram=tuple(map(sum, zip(*histograms, strict=True))),
+    )
 
 
 class TaskRecord(Frozen):
@@ -40,33 +52,33 @@ class TaskRecord(Frozen):
     samples: int
     """Samples of this task."""
     trained: int
-    """Samples that went through a generative model's fit because of it, new ones included."""
+    """Samples that this task fitted generative models to, replayed ones included."""
     replayed: int
-    """How many of those were replayed from models that are gone now."""
+    """How many of those were replayed from models that have been replaced."""
     memory_bytes: int
     models: int = 0
-    """Generative models alive afterwards."""
+    """Generative models afterwards."""
     accuracy: float | None = None
-    """On the test samples of all classes seen so far; None where the method was not examined."""
+    """On the test samples of all classes seen so far; None if not evaluated after this task."""
     seconds: dict[str, float] = Field(default_factory=dict)
-    """What this task took, by phase, as `Result.seconds`."""
+    """Time spent on this task, by phase as in `Result.seconds`."""
 
 
 class Examples(Frozen):
-    """Some samples of one level and generation, as they were and as they are replayed."""
+    """A few samples of one level and generation: originals and replay."""
 
     level: int
     """-1 is the buffer."""
     generation: int
     arrival: tuple[int, ...]
-    """When the samples came, counted from 1."""
+    """Sample indices, 1-based in order of arrival."""
     originals: str
-    """A PNG, the images side by side, in base64."""
+    """The images side by side as a PNG, in base64."""
     replayed: str
 
 
 class Result(Frozen):
-    """Everything an experiment found, with what is needed to repeat it."""
+    """Everything an experiment measured, and what is needed to repeat it."""
 
     stream: str
     subset: str | None = None
@@ -78,42 +90,60 @@ class Result(Frozen):
     options: dict[str, Any] = Field(default_factory=dict)
     """The method's own hyperparameters."""
     budget: str | None = None
-    """What a method with a buffer was allowed to keep."""
+    """The most that a method with a buffer may keep."""
     classes: tuple[str, ...]
     task_classes: tuple[tuple[int, ...], ...]
     tasks: tuple[TaskRecord, ...]
     accuracy_matrix: tuple[Row, ...]
     """Row t: after task t, accuracy on the test samples of each task's classes (None for a task without any).
 
-    A row is None where the method was not examined."""
+    A row is None if the method was not evaluated after that task."""
     final_accuracy: float
     """On the whole test set, after the last task."""
     forgetting: float | None
-    """Best earlier accuracy minus final accuracy, mean over all tasks but the last; None if not examined."""
+    """Best earlier accuracy minus final accuracy, averaged over all tasks but the last.
+
+    None unless evaluated after every task."""
     confusion: tuple[tuple[int, int, int], ...] = ()
-    """(true class, predicted class, test samples) after the last task, pairs that occurred."""
+    """(true class, predicted class, test samples) after the last task, for pairs that occurred."""
     memory_bytes: int
     raw_bytes: int
-    """What the samples seen would take as uint8."""
+    """Size of all samples seen, as uint8."""
     seconds: dict[str, float]
     """By phase: `absorb` (memory), `train` (classifier), `other` (prediction, diagnostics, bookkeeping)."""
     reconstruction: tuple[GenerationError, ...]
     examples: tuple[Examples, ...] = ()
     max_generation: int | None
-    """The lemma's bound for this many samples (LogCL only)."""
+    """The lemma's bound for this number of samples; None for methods without levels."""
     trap: Trap | None = None
     """Whether labels are inferred from distortions; None for methods without levels."""
     versions: dict[str, str]
     hardware: dict[str, str | int]
     commit: str | None = None
-    """Of the source that ran, with a + if it had been changed; None if it was no checkout."""
+    """Commit of the source code, with a + if it had local changes; None outside a git checkout."""
     command: str | None = None
-    """What a user would type to repeat it."""
+    """The command that repeats the experiment."""
     finished: str
+
+    @field_validator("subset")
+    @classmethod
+    def _plain_words(cls, subset: str | None) -> str | None:
+        """Results of earlier versions say "20 samples a class"."""
+        return subset and subset.replace(" samples a class", " samples per class")
+
+    @property
+    def samples(self) -> int:
+        """Samples seen over all tasks."""
+        return sum(task.samples for task in self.tasks)
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether the method keeps its samples in levels, as LogCL does."""
+        return self.max_generation is not None
 
 
 def read(path: Path) -> Result:
-    """One result file."""
+    """Read one result file, of this or an earlier version."""
     try:
         return Result.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -121,19 +151,22 @@ def read(path: Path) -> Result:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the document"
-        raise BadInput(f"{path} is no result of an experiment: {where}: {first['msg']}") from error
+        raise BadInput(f"{path} is not the result of an experiment: {where}: {first['msg']}") from error
 
 
 def find(place: Path) -> Iterator[tuple[Path, Result]]:
-    """The result at `place`, or all results in and below that folder, by path; other JSON is passed over.
+    """The result file at `place`, or all result files in and below that folder, sorted by path.
 
-    So are hidden folders: cells of a grid run in them.
+    Other JSON files are skipped, and so are hidden folders: cells of a bench run in them.
     """
     if not place.exists():
         raise BadInput(f"{place} does not exist; give a result.json or a folder of results")
-    for path in [place] if place.is_file() else sorted(place.rglob("*.json")):
+    if place.is_file():
+        yield place, read(place)
+        return
+    for path in sorted(place.rglob("*.json")):
         hidden = any(part.startswith(".") for part in path.relative_to(place).parts)
-        if place.is_file() or (not hidden and _is_result(path)):
+        if not hidden and _is_result(path):
             yield path, read(path)
 
 
@@ -143,5 +176,15 @@ def _is_result(path: Path) -> bool:
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror})") from error
     except ValueError as error:
-        raise BadInput(f"{path} is damaged: it is no JSON ({error}); remove it or run it again") from error
+        raise BadInput(f"{path} is not valid JSON ({error}); remove it or repeat the run") from error
     return isinstance(document, dict) and {"final_accuracy", "method", "stream"} <= set(document)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder for results or reports, with its parents."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotWrite(
+            f"the folder {folder} cannot be created ({error.strerror}); choose another one"
+        ) from error

@@ -1,4 +1,4 @@
-"""A grid: finished cells are never run twice, killed ones are taken up again, processes share."""
+"""A grid: finished cells are never run twice, killed ones resume, several processes share the work."""
 
 import json
 import signal
@@ -43,7 +43,7 @@ def test_every_cell_leaves_a_file_and_is_not_run_again(tmp_path):
     assert sorted(path.name for path in place.folder.iterdir()) == sorted(f"smoke-{n}.json" for n in names)
     first = read(place.path(CELLS[0]))
     assert (first.method, first.seed, first.command) == ("joint", 0, "a test")
-    assert first.subset == "5 samples a class"
+    assert first.subset == "5 samples per class"
     assert first.settings.classifier.epochs == 1
 
     before = {path: path.stat().st_mtime_ns for path in place.folder.iterdir()}
@@ -51,7 +51,7 @@ def test_every_cell_leaves_a_file_and_is_not_run_again(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in place.folder.iterdir()} == before
 
 
-def test_a_cell_that_another_process_runs_is_passed_over(tmp_path):
+def test_a_cell_that_another_process_runs_is_skipped(tmp_path):
     place = Place(tmp_path, "smoke")
     with writer_lock(place.path(CELLS[0])):
         events = run(CELLS[:2], place)
@@ -61,7 +61,7 @@ def test_a_cell_that_another_process_runs_is_passed_over(tmp_path):
     assert set(place.finished(CELLS)) == {CELLS[0].name, CELLS[1].name}
 
 
-def test_a_cell_that_fails_is_told_and_the_others_go_on(tmp_path):
+def test_a_cell_that_fails_is_reported_and_the_others_continue(tmp_path):
     bad = CELLS[0].model_copy(update={"method": "er", "budget": "1B"})
     place = Place(tmp_path, "smoke")
     events = run([bad, CELLS[1]], place)
@@ -101,7 +101,7 @@ def started(folder, cells="CELLS"):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
-def test_a_killed_grid_goes_on_where_it_was(tmp_path):
+def test_a_killed_grid_resumes(tmp_path):
     process = started(tmp_path)
     for line in process.stdout:
         if line.startswith(f"{CELLS[1].name} running"):
@@ -127,7 +127,7 @@ LONG = Cell(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
-def test_a_killed_cell_goes_on_after_its_last_finished_task(tmp_path):
+def test_a_killed_cell_resumes_after_its_last_finished_task(tmp_path):
     unbroken, broken = Place(tmp_path / "a", "smoke"), Place(tmp_path / "b", "smoke")
     run([LONG], unbroken)
     process = started(broken.folder, "[LONG]")
@@ -146,7 +146,7 @@ def test_a_killed_cell_goes_on_after_its_last_finished_task(tmp_path):
     assert [path.name for path in broken.folder.iterdir()] == [broken.path(LONG).name]
 
 
-def test_a_cell_that_was_begun_otherwise_begins_again(tmp_path):
+def test_a_cell_with_other_settings_starts_from_scratch(tmp_path):
     place = Place(tmp_path, "smoke")
     folder = place.workplace(CELLS[0])
     folder.mkdir()
@@ -167,11 +167,11 @@ def test_two_processes_share_a_grid(tmp_path):
     said = [process.communicate()[0].split("\n") for process in processes]
     assert all(process.returncode == 0 for process in processes)
     ran = [line.removesuffix(" running") for lines in said for line in lines if line.endswith(" running")]
-    assert sorted(ran) == sorted(cell.name for cell in CELLS)  # each once, whoever did it
+    assert sorted(ran) == sorted(cell.name for cell in CELLS)  # each exactly once
     assert len(Place(tmp_path, "smoke").finished(CELLS)) == len(CELLS)
 
 
-def test_the_time_left_is_judged_by_the_same_method():
+def test_the_time_left_is_estimated_from_the_same_method():
     cells = [Cell(stream=s, method=m) for s in ("digits", "mnist") for m in ("joint", "logcl")]
     estimate = Estimate({"digits-joint-seed0": 10.0, "digits-logcl-seed0": 100.0})
     assert estimate.left(cells, cells[2:]) == 110

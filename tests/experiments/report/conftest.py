@@ -19,7 +19,7 @@ QUICK = {
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """A folder as `logcl run` leaves it, seeds 1 and 2. To save time the second seed is the first, moved."""
+    """A folder of `logcl run`, seeds 1 and 2; to save time the second is a modified copy of the first."""
     place = tmp_path_factory.mktemp("runs")
     stream = open_stream("digits", tasks=3, seed=1)
     settings = override(preset("fast", (1, 8, 8)), {"seed": 1, **QUICK})
@@ -58,7 +58,7 @@ def results(folder) -> tuple[Result, ...]:
 
 @pytest.fixture(scope="session")
 def old(results) -> Result:
-    """A result as it was written before there were accuracies of tasks, histograms, examples, confusions."""
+    """A result of an early version, without accuracies per task, histograms, examples and confusion."""
     document = results[0].model_dump(mode="json")
     for name in ("subset", "options", "budget", "confusion", "examples", "commit", "command"):
         del document[name]
@@ -72,7 +72,7 @@ def old(results) -> Result:
 
 @pytest.fixture(scope="session")
 def long(results) -> tuple[Result, ...]:
-    """As if 100 tasks with a class each had been learned: numbers are made up, their shape is real."""
+    """Results of 100 tasks with one class each: invented numbers in a realistic shape."""
     made = []
     for result in results:
         task = result.tasks[0]

@@ -1,4 +1,4 @@
-"""A bench's own figures and its report, from real results in many clothes."""
+"""Figures and reports of benches, from real results under many names."""
 
 import html
 from pathlib import Path
@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parents[3] / "results"
 
 @pytest.fixture(scope="module")
 def dressed(results):
-    """Results as a bench would leave them, made of the two real ones."""
+    """Results of each bench, derived from two real ones."""
     logcl = next(result for result in results if result.method == "logcl")
     other = next(result for result in results if result.method != "logcl")
 
@@ -83,7 +83,7 @@ def test_an_unfinished_grid_has_no_figure_without_data(dressed, bench):
         assert not drawing.alternative.endswith((": .", ":"))
 
 
-def test_samples_that_only_wait_have_no_place_on_a_logarithmic_axis(dressed):
+def test_zeros_are_left_out_of_a_logarithmic_axis(dressed):
     """A first task of less than a unit: nothing is fitted yet."""
     (logcl, *_) = dressed["growth"]
     first, *others = logcl.tasks

@@ -1,4 +1,4 @@
-"""The page in a real browser: it opens from disk, fits a phone, sorts, is dark at night and prints."""
+"""The page in a real browser: opens from disk, fits a phone, sorts, has a dark mode, prints."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def address(results, long, tmp_path_factory):
-    """A page with everything on it: short and long streams, an evil class."""
+    """A page with everything on it: short and long streams, a class name with markup."""
     evil = results[2].model_copy(
         update={"stream": "evil", "classes": ("<script>alert(1)</script>", *results[2].classes[1:])}
     )
@@ -37,7 +37,7 @@ def address(results, long, tmp_path_factory):
 
 @pytest.fixture
 def opened(browser, address):
-    """opened(width, scheme) → a page; whatever goes wrong on it fails the test."""
+    """opened(width, scheme) → a page; any error on it fails the test."""
     contexts, problems = [], []
 
     def opens(width=1440, scheme="light", **more):
@@ -72,7 +72,7 @@ def test_the_page_is_never_wider_than_the_screen(opened):
         assert wide <= screen == width
 
 
-def test_every_figure_shows_data_and_says_what(opened):
+def test_every_figure_shows_data_and_has_a_description(opened):
     page = opened()
     figures = page.evaluate(
         """[...document.querySelectorAll('figure svg')].map((svg) => ({
@@ -95,7 +95,7 @@ def test_every_figure_shows_data_and_says_what(opened):
     assert all(alt and natural and width >= 40 for alt, natural, width in images)
 
 
-def test_text_in_figures_can_be_read_on_a_phone(opened):
+def test_text_in_figures_is_legible_on_a_phone(opened):
     page = opened(375)
     smallest = page.evaluate(
         """Math.min(...[...document.querySelectorAll('figure svg')].map((svg) => {
@@ -139,7 +139,7 @@ def test_tables_sort_by_number(opened):
     assert page.locator("#summary [aria-sort]").count() == 1, "one order at a time"
 
 
-def test_dark_at_night_and_white_on_paper(opened):
+def test_dark_mode_and_white_on_paper(opened):
     background = "getComputedStyle(document.body).backgroundColor"
     ink = "getComputedStyle(document.querySelector('figure svg')).color"
     day, night = opened(), opened(scheme="dark")
@@ -159,7 +159,7 @@ def test_it_prints(opened):
     assert page.locator("details:not([open])").count() > 0, "what was folded away is folded away again"
 
 
-def test_a_finger_sees_what_a_mark_means(opened):
+def test_touching_a_mark_shows_its_text(opened):
     page = opened(375, has_touch=True)
     x, y, meaning = page.evaluate(
         """() => {

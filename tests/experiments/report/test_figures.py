@@ -1,4 +1,4 @@
-"""Figures show what the results say: no bar, cell or point more or less."""
+"""Figures show exactly the data of the results: every bar, cell and point."""
 
 import re
 from xml.etree import ElementTree
@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from logcl import allocation
-from logcl.experiments.report import figures, svg
+from logcl.experiments.bench.summary import mean_accuracy
+from logcl.experiments.report import svg
+from logcl.experiments.report.figures import counter, histograms, lines, maps
 from logcl.experiments.report.figures.canvas import INK, on, round_ones, slug
 from logcl.experiments.report.figures.counter import history
-from logcl.experiments.report.figures.histograms import grouped
 from logcl.experiments.report.figures.lines import series
 from logcl.experiments.report.study import headline, studies
-from logcl.experiments.result import ERROR_BINS, GenerationError
+from logcl.experiments.result import ERROR_BINS, GenerationError, pooled
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -28,13 +29,13 @@ def study(results):
 
 
 def titles(drawing):
-    """What one reads when hovering, in the order drawn."""
+    """Hover texts, in the order drawn."""
     root = ElementTree.fromstring(svg.inline(drawing, "x"))
     return [element.text for element in root.iter("title")]
 
 
 def test_tasks_that_took_no_time_are_left_out_of_a_logarithmic_axis(results):
-    """Joint training does nothing before the end, and then for long."""
+    """Joint training takes no time before the last task, and then all of it."""
     idle = [{}, {}, {"train": 10_000.0}]
     joint = results[2].model_copy(
         update={
@@ -46,7 +47,7 @@ def test_tasks_that_took_no_time_are_left_out_of_a_logarithmic_axis(results):
         }
     )
     (only,) = studies((*results[:2], joint))
-    texts = titles(figures.seconds(only))
+    texts = titles(lines.seconds(only))
     assert [text for text in texts if text.startswith("joint")] == ["joint, after task 3: 2.78 h"]
     assert len(texts) == 3 + 1
 
@@ -60,31 +61,31 @@ def test_the_counter_is_the_allocation(sizes, unit):
     for state in states:
         n = int(ends[state.task - 1])
         assert state.slots == allocation.layout(n, unit)
-        assert list(state.buffer) == list(range(n // unit * unit + 1, n + 1))
+        assert list(state.plan.buffer) == list(range(n // unit * unit + 1, n + 1))
 
 
 def test_what_is_drawn_as_fitted_was_fitted(study):
     result = study.methods[0].first
     states = history([task.samples for task in result.tasks], result.settings.unit)
-    assert [sum(s.samples for s in state.trained) for state in states] == [t.trained for t in result.tasks]
+    assert [sum(s.samples for s in state.plan.train) for state in states] == [t.trained for t in result.tasks]
 
-    drawing = figures.counter(study.methods[0])
+    drawing = counter.counter(study.methods[0])
     texts = titles(drawing)
-    assert len(texts) == sum(len(state.slots) + bool(state.buffer) for state in states)
+    assert len(texts) == sum(len(state.slots) + bool(state.plan.buffer) for state in states)
     for state in states:
-        for slot in state.trained:
-            fitted = f"level {slot.level}, samples {slot.start:,}–{slot.stop:,}: trained at task {state.task}"
+        for slot in state.plan.train:
+            fitted = f"level {slot.level}, samples {slot.start:,}–{slot.stop:,}: fitted in task {state.task}"
             assert fitted in texts
     written = {text.get_text() for text in drawing.figure.axes[0].texts}
     digits = (states[-1].samples // result.settings.unit).bit_length()
     assert {f"{state.samples // result.settings.unit:0{digits}b}" for state in states} <= written
     assert "3 tasks and 1,438 samples" in drawing.alternative
-    assert figures.counter(study.methods[1]) is None, "finetune has no levels"
+    assert counter.counter(study.methods[1]) is None, "finetune has no levels"
 
 
 def test_bars_lie_where_their_samples_are(study):
     result = study.methods[0].first
-    axes = figures.counter(study.methods[0]).figure.axes[0]
+    axes = counter.counter(study.methods[0]).figure.axes[0]
     drawn = {
         tuple(path.get_extents().intervalx)
         for collection in axes.collections
@@ -109,18 +110,18 @@ def test_lines_are_means_over_seeds(study):
 
 
 def test_accuracy_says_where_it_ends(study):
-    drawing = figures.accuracy(study)
+    drawing = lines.accuracy(study)
     for runs in study.methods:
-        assert f"{runs.label} ends at {100 * runs.accuracy:.1f} %" in drawing.alternative
+        assert f"{runs.label} ends at {100 * mean_accuracy(runs.results):.1f} %" in drawing.alternative
     assert len(titles(drawing)) == 2 * 3
     assert titles(drawing)[0].startswith("logcl, after task 1: ")
-    assert figures.seconds(study) is not None
-    assert "raw samples" in [text.get_text() for text in figures.memory(study).figure.legends[0].texts]
+    assert lines.seconds(study) is not None
+    assert "raw samples" in [text.get_text() for text in lines.memory(study).figure.legends[0].texts]
 
 
-def test_the_matrix_has_a_cell_for_each_task_that_has_come(study):
+def test_the_matrix_has_a_cell_for_each_task_so_far(study):
     result = study.methods[0].first
-    drawing = figures.matrix(study.methods[0])
+    drawing = maps.matrix(study.methods[0])
     expected = [
         f"after task {t + 1}, on task {k + 1}: {100 * result.accuracy_matrix[t][k]:.1f} %"
         for t in range(3)
@@ -132,18 +133,18 @@ def test_the_matrix_has_a_cell_for_each_task_that_has_come(study):
 
 
 def test_a_long_matrix_has_colours_and_no_numbers(long):
-    drawing = figures.matrix(studies(long)[0].methods[0])
+    drawing = maps.matrix(studies(long)[0].methods[0])
     assert not drawing.figure.axes[0].texts
     assert len(titles(drawing)) == 100 * 101 // 2
     assert drawing.size == "medium"
 
 
-def test_examined_only_at_the_end(results):
+def test_evaluated_only_at_the_end(results):
     rows = (None, None, results[0].accuracy_matrix[-1])
     once = results[0].model_copy(update={"accuracy_matrix": rows})
-    assert len(titles(figures.matrix(studies([once])[0].methods[0]))) == 3
+    assert len(titles(maps.matrix(studies([once])[0].methods[0]))) == 3
     never = results[0].model_copy(update={"accuracy_matrix": (None, None, None)})
-    assert figures.matrix(studies([never])[0].methods[0]) is None
+    assert maps.matrix(studies([never])[0].methods[0]) is None
 
 
 def test_a_hundred_generations_are_drawn_in_groups():
@@ -152,31 +153,31 @@ def test_a_hundred_generations_are_drawn_in_groups():
         GenerationError(generation=g, samples=g + 1, mse=0.01 * g, histogram=(g + 1,) + (0,) * (bins - 1))
         for g in range(100)
     ]
-    groups = grouped(found)
-    assert [group.name for group in groups] == [
+    groups = {name: pooled(members) for name, members in histograms.stages(found)}
+    assert list(groups) == [
         "0", "1", "2 to 3", "4 to 7", "8 to 15", "16 to 31", "32 to 63", "64 to 99",
     ]  # fmt: skip
-    assert sum(group.samples for group in groups) == sum(error.samples for error in found)
-    assert all(group.histogram.sum() == group.samples for group in groups)
-    assert groups[2].mse == pytest.approx((3 * 0.02 + 4 * 0.03) / 7)
-    assert [group.name for group in grouped(found[:4])] == ["0", "1", "2", "3"]
+    assert sum(group.samples for group in groups.values()) == sum(error.samples for error in found)
+    assert all(sum(group.histogram) == group.samples for group in groups.values())
+    assert groups["2 to 3"].mse == pytest.approx((3 * 0.02 + 4 * 0.03) / 7)
+    assert [name for name, _ in histograms.stages(found[:4])] == ["0", "1", "2", "3"]
 
 
 def test_histograms_hold_all_samples_but_the_buffer(study):
     runs = study.methods[0]
-    drawing = figures.errors(runs, figures.limits([runs]))
+    (drawing,) = histograms.errors(study.methods)  # finetune has no replay
     known = [error for error in runs.first.reconstruction if error.generation >= 0]
     assert len(titles(drawing)) == sum(np.count_nonzero(error.histogram) for error in known)
     counted = sum(int(re.search(r": ([\d,]+) of", text)[1].replace(",", "")) for text in titles(drawing))
     assert counted == sum(error.samples for error in known)
-    low, high = figures.limits([runs])
+    low, high = drawing.figure.axes[0].get_xlim()
     assert ERROR_BINS[0] <= low < min(error.mse for error in known)
     assert max(error.mse for error in known) < high <= ERROR_BINS[-1]
 
 
 def test_confusion_counts_every_test_sample(study):
     runs = study.methods[1]
-    drawing = figures.confusion(runs)
+    drawing = maps.confusion(runs)
     assert len(titles(drawing)) == len(runs.first.confusion)
     total = sum(count for *_, count in runs.first.confusion)
     wrong = sum(count for true, answer, count in runs.first.confusion if true != answer)
@@ -186,12 +187,12 @@ def test_confusion_counts_every_test_sample(study):
 def test_without_data_there_is_no_figure(old):
     (study,) = studies([old])
     runs = study.methods[0]
-    assert figures.accuracy(study) is None
-    assert figures.seconds(study) is None
-    assert figures.confusion(runs) is None
-    assert figures.errors(runs, (1e-3, 1e-2)) is None
-    assert figures.counter(runs) is not None
-    assert figures.matrix(runs) is not None
+    assert lines.accuracy(study) is None
+    assert lines.seconds(study) is None
+    assert maps.confusion(runs) is None
+    assert histograms.errors([runs]) == ()
+    assert counter.counter(runs) is not None
+    assert maps.matrix(runs) is not None
 
 
 def test_headlines(results):
@@ -210,9 +211,9 @@ def test_headlines(results):
 
 def test_inline_figures_follow_the_page(study):
     for drawing in (
-        figures.accuracy(study),
-        figures.counter(study.methods[0]),
-        figures.matrix(study.methods[0]),
+        lines.accuracy(study),
+        counter.counter(study.methods[0]),
+        maps.matrix(study.methods[0]),
     ):
         text = svg.inline(drawing, "part-1")
         root = ElementTree.fromstring(text)
@@ -228,14 +229,14 @@ def test_inline_figures_follow_the_page(study):
 
 
 def test_the_same_results_give_the_same_bytes(study):
-    first, second = (svg.inline(figures.memory(study), "a") for _ in range(2))
+    first, second = (svg.inline(lines.memory(study), "a") for _ in range(2))
     assert first == second
 
 
 def test_names_are_text_and_nothing_else(results):
     names = ("<script>alert(1)</script>", "$x_1$", "a & b", "$\\frac", "Ωχ", "漢字", "a" * 80, "", "'", '"')
     odd = results[0].model_copy(update={"classes": names})
-    text = svg.inline(figures.confusion(studies([odd])[0].methods[0]), "x")
+    text = svg.inline(maps.confusion(studies([odd])[0].methods[0]), "x")
     assert "<script" not in text
     shown = "".join(ElementTree.fromstring(text).itertext())
     assert "$x_1$" in shown
@@ -244,7 +245,7 @@ def test_names_are_text_and_nothing_else(results):
 
 
 def test_files_for_papers(study, tmp_path):
-    drawings = [figures.accuracy(study), figures.counter(study.methods[0])]
+    drawings = [lines.accuracy(study), counter.counter(study.methods[0])]
     written = svg.save(drawings, tmp_path / "new")
     assert [path.name for path in written] == [
         "accuracy.png", "accuracy.svg", "counter-logcl.png", "counter-logcl.svg",

@@ -1,4 +1,4 @@
-"""The page: every part that there are data for, nothing from outside, and words stay words."""
+"""The page: every section with data, nothing loaded from outside, user text escaped."""
 
 import re
 from html.parser import HTMLParser
@@ -7,7 +7,8 @@ import pytest
 
 from logcl.core.errors import BadInput
 from logcl.experiments.bench.table import Table
-from logcl.experiments.report import Document, figures, page, text
+from logcl.experiments.report import Document, page, text
+from logcl.experiments.report.figures import lines
 from logcl.experiments.report.study import studies
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -16,7 +17,7 @@ VOID = {"meta", "link", "img", "br"}
 
 
 class Reader(HTMLParser):
-    """Tags, and whether they are closed in order."""
+    """Collects tags and checks that they are closed in order."""
 
     def __init__(self, text):
         super().__init__()
@@ -54,7 +55,7 @@ def test_all_parts_are_there(written):
         "The binary counter",
         "Originals and replay",
         "Reconstruction errors",
-        "Which classes are mistaken",
+        "Confused classes",
         "Labels by distortion",
         "Settings and runs",
     ]
@@ -66,7 +67,7 @@ def test_all_parts_are_there(written):
     assert "logcl run digits" in written
 
 
-def test_nothing_comes_from_outside(written):
+def test_nothing_is_loaded_from_outside(written):
     reader = Reader(written)
     assert all(address.startswith(("data:", "#")) for address in reader.addresses)
     assert "url(http" not in written
@@ -81,7 +82,7 @@ def test_ids_are_used_once(written):
     assert len(ids) == len(set(ids))
 
 
-def test_users_words_stay_words(results):
+def test_user_text_is_escaped(results):
     evil = "<script>alert('x')</script>"
     result = results[0].model_copy(
         update={
@@ -104,14 +105,14 @@ def test_old_results_are_shown_as_far_as_they_go(old, results):
     Reader(shown)
     parts = headings(shown)
     assert "Originals and replay" not in parts
-    assert "Which classes are mistaken" not in parts
+    assert "Confused classes" not in parts
     assert "Reconstruction errors" in parts, "a table, without histograms"
     beside = Document((old, results[2]))
-    assert "Which classes are mistaken" in [part.title for _, parts in beside.sections for part in parts]
+    assert "Confused classes" in [part.title for _, parts in beside.sections for part in parts]
 
 
 def test_of_a_hundred_generations_some_are_shown(results):
-    """One model retrained at each of 100 tasks has them all; a page of them would be 70 screens long."""
+    """One model retrained at each of 100 tasks has 100 generations, which would fill 70 screens."""
     logcl = next(result for result in results if result.method == "logcl")
     pair, error = logcl.examples[0], logcl.reconstruction[-1]
     aged = logcl.model_copy(
@@ -134,7 +135,7 @@ def test_of_a_hundred_generations_some_are_shown(results):
 
 def test_many_classes_have_tables_of_mistakes(long):
     document = Document(long[2:3])
-    (part,) = (part for _, parts in document.sections for part in parts if "mistaken" in part.title)
+    (part,) = (part for _, parts in document.sections for part in parts if "Confused" in part.title)
     pairs, worst = part.tables
     assert pairs.title == "finetune, seed 1: pairs most often confused"
     assert pairs.rows[0] == ("class 0", "class 1", "1", "10.0")
@@ -155,7 +156,7 @@ def test_several_streams_each_have_their_own_part(results):
 
 def test_more_tables_and_figures(results):
     results = results[2:3]
-    drawing = figures.memory(studies(results)[0])
+    drawing = lines.memory(studies(results)[0])
     table = Table("Table 1", ("method", "ours"), (("logcl", "99.1 ± 0.2"),), ("As published.",))
     document = Document(results, "A bench", "What it asks.", (table,), (drawing,))
     shown = page.render(document)
@@ -168,7 +169,7 @@ def test_more_tables_and_figures(results):
     Reader(alone)
 
 
-def test_nothing_is_no_report():
+def test_an_empty_report_is_refused():
     with pytest.raises(BadInput, match="nothing to report"):
         Document(())
 
@@ -182,7 +183,8 @@ def test_runs_of_different_settings_are_not_silently_averaged(results):
     assert "2 results of logcl on digits" in sentence
     assert "generator.width" in sentence
     assert sentence in text.markdown(Document((results[0], changed)))
-    assert sentence in next(page._parts(Document((results[0], changed)))).section.text
+    _, _, section = next(page._parts(Document((results[0], changed))))
+    assert sentence in section.text
     (sentence,) = Document((results[0], results[0])).warnings
     assert "Seed 1 of logcl on digits is among the results 2 times" in sentence
     assert Document(results).warnings == ()
@@ -191,9 +193,9 @@ def test_runs_of_different_settings_are_not_silently_averaged(results):
 def test_settings_tell_methods_apart(results):
     joint = results[2].model_copy(update={"method": "er", "options": {"batch": 10}, "budget": "2000"})
     document = Document((*results, joint))
-    apart, shared = document.settings
+    apart, shared, runs = document.provenance
     assert ("er.batch", "–", "–", "10") in apart.rows or ("er.batch", "–", "10", "–") in apart.rows
     assert "budget" in [row[0] for row in apart.rows]
     assert ("unit", "128") in shared.rows
-    assert document.runs.columns[:4] == ("stream", "method", "seed", "accuracy %")
-    assert any(note.startswith("versions.torch: ") for note in document.runs.notes)
+    assert runs.columns[:4] == ("stream", "method", "seed", "accuracy %")
+    assert any(note.startswith("versions.torch: ") for note in runs.notes)

@@ -10,8 +10,9 @@ import pytest
 from logcl.cli.report import _SUFFIXES
 from logcl.core.errors import BadInput, BadSettings, CannotWrite
 from logcl.experiments import report
-from logcl.experiments.bench.table import summary
-from logcl.experiments.report import Document, figures, text
+from logcl.experiments.bench.summary import summary
+from logcl.experiments.report import Document, text
+from logcl.experiments.report.figures import lines
 from logcl.experiments.report.study import studies
 from logcl.experiments.result import Result
 
@@ -42,14 +43,14 @@ def test_a_single_file(runs, logcl):
     assert "(1 result)" in ran.out
 
 
-def test_several_places_have_their_folder_in_common(runs, logcl):
+def test_the_report_of_several_folders_goes_to_their_parent(runs, logcl):
     ran = logcl("report", runs / "logcl-seed1", runs / "finetune-seed1/result.json", runs, "--format", "md")
     assert ran.code == 0, ran.err
     assert "(2 results)" in ran.out, "each result once"
     assert (runs / "report.md").exists()
 
 
-def test_formats_go_by_the_name_of_the_file(runs, tmp_path, logcl):
+def test_the_format_follows_the_file_name(runs, tmp_path, logcl):
     for suffix in ("md", "json", "csv"):
         assert logcl("report", runs, "--out", tmp_path / "new" / f"r.{suffix}").code == 0
     assert logcl("report", runs, "--out", tmp_path / "new", "--format", "csv").code == 0
@@ -77,7 +78,7 @@ def test_json_holds_the_results_themselves(results):
 def test_csv_holds_the_summary(results):
     rows = list(csv.reader(io.StringIO(text.as_csv(Document(results)))))
     assert tuple(map(tuple, rows)) == (summary(results).columns, *summary(results).rows)
-    drawing = figures.memory(studies(results)[0])
+    drawing = lines.memory(studies(results)[0])
     with pytest.raises(BadInput, match="no table"):
         text.as_csv(Document((), drawings=(drawing,)))
 
@@ -96,12 +97,12 @@ def test_markdown_holds_headline_summary_and_settings(results):
     [
         (["absent"], 2, "does not exist"),
         (["empty"], 2, "holds no results"),
-        (["broken.json"], 2, "is no result of an experiment"),
+        (["broken.json"], 2, "is not the result of an experiment"),
         (["runs", "--format", "pdf"], 2, "no format 'pdf'"),
-        (["runs", "--out", "r.pdf"], 2, "does not say its format"),
+        (["runs", "--out", "r.pdf"], 2, "names no format"),
         (["runs", "--out", "r.md", "--format", "csv"], 2, "contradict"),
-        (["runs", "--out", "broken.json/r.html"], 7, "cannot be made"),
-        (["runs", "--out", "r.csv", "--figures", "broken.json"], 7, "cannot be made"),
+        (["runs", "--out", "broken.json/r.html"], 7, "cannot be created"),
+        (["runs", "--out", "r.csv", "--figures", "broken.json"], 7, "cannot be created"),
         ([], 2, "RUNS"),
     ],
 )
@@ -115,7 +116,7 @@ def test_refused_in_one_sentence(runs, tmp_path, monkeypatch, logcl, arguments, 
     assert "Traceback" not in ran.err
 
 
-def test_the_library_refuses_the_same(results, tmp_path):
+def test_the_library_refuses_the_same_input(results, tmp_path):
     with pytest.raises(BadSettings, match="no format 'pdf'"):
         report.write(results, tmp_path / "r.pdf", "pdf")
     with pytest.raises(BadInput, match="nothing to report"):

@@ -1,7 +1,7 @@
-"""The benches: which experiments each of them consists of, at each scale.
+"""The benches: which experiments each of them runs, at each scale.
 
-`full` is the paper's size. `small` learns a part of the data, about a quarter of an hour on two cores.
-`smoke` only shows that everything runs. The code and the tables are the same for all three.
+`full` is the size of the paper. `small` uses a part of the data: about a quarter of an hour on two cores.
+`smoke` only checks that everything runs. Code and tables are the same for all three.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _QUICK: Changes = {
     "generator.labeller_training.epochs": 1, "generator.labeller_training.min_steps": 4,
     "classifier.epochs": 1, "classifier.min_steps": 4, "classifier.batch_size": 8, "unit": 32,
 }  # fmt: skip
-"""Settings that make anything run in a second, and learn nothing."""
+"""Settings with which any method runs in a second and learns nothing."""
 
 _QUICK_OPTIONS: dict[str, Changes] = {
     "ewc": {"fisher_samples": 4},
@@ -41,70 +41,63 @@ _BRIEF: dict[str, Changes] = {
     "paper-cpu": {"generator.min_steps": 300, "generator.labeller_training.min_steps": 750},
 }
 _BRIEF_OPTIONS: dict[str, Changes] = {"hypercl": {"generator.min_steps": 300}}
-"""On a part of the grey images a part of the steps: three eighths of a generator's least steps."""
+"""For grey images at scale `small`: three eighths of a generator's minimum of steps."""
 
-_SMALL: dict[str, Thinning] = {
-    "mnist": Thinning(per_class=300),
-    "omniglot": Thinning(per_class=60),
-    "omniglot-100": Thinning(one_class_in=3),
-    "cifar100": Thinning(per_class=20, test_per_class=20),
-}
-_SMOKE: dict[str, Thinning] = {
-    "mnist": Thinning(per_class=20, test_per_class=5),
-    "omniglot": Thinning(per_class=5, one_class_in=2, test_per_class=2),
-    "omniglot-100": Thinning(per_class=4, one_class_in=3, test_per_class=1),
-    "cifar100": Thinning(per_class=2, one_class_in=5, test_per_class=2),
+_THINNING: dict[str, dict[str, Thinning]] = {
+    "small": {
+        "mnist": Thinning(per_class=300),
+        "omniglot": Thinning(per_class=60),
+        "omniglot-100": Thinning(one_class_in=3),
+        "cifar100": Thinning(per_class=20, test_per_class=20),
+    },
+    "smoke": {
+        "mnist": Thinning(per_class=20, test_per_class=5),
+        "omniglot": Thinning(per_class=5, one_class_in=2, test_per_class=2),
+        "omniglot-100": Thinning(per_class=4, one_class_in=3, test_per_class=1),
+        "cifar100": Thinning(per_class=2, one_class_in=5, test_per_class=2),
+    },
 }
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A named grid."""
+    """A named grid of experiments."""
 
     name: str
     summary: str
     cells: Callable[[Scale, int], Iterator[Cell]]
     """Scale and seed → the cells of that seed."""
-    seeds: dict[Scale, int]
-    """How many seeds each scale has unless the user says otherwise."""
+    seeds: int = 1
+    """Default number of seeds at scale `full`; the other scales have one."""
 
     def grid(self, scale: Scale, seeds: int | None = None, methods: set[str] | None = None) -> list[Cell]:
-        """All cells, a seed after the other: an interrupted grid has whole tables of fewer seeds."""
-        count = self.seeds[scale] if seeds is None else seeds
+        """All cells, seed by seed, so that an interrupted grid has complete tables of fewer seeds."""
+        count = seeds or (self.seeds if scale == "full" else 1)
         cells = [_scaled(cell, scale) for seed in range(count) for cell in self.cells(scale, seed)]
         return [cell for cell in cells if methods is None or cell.method in methods]
 
 
 def _scaled(cell: Cell, scale: Scale) -> Cell:
-    """The cell on as much data, and with as much training, as the scale allows."""
+    """The cell with as much data and training as the scale allows."""
     if scale == "full":
         return cell
-    thin = cell.thinning or (_SMALL if scale == "small" else _SMOKE).get(cell.stream)
-    if scale == "small":
-        if cell.stream == "cifar100":  # presets of colour images have no such minimum
-            return cell.model_copy(update={"thinning": thin})
-        return cell.model_copy(
-            update={
-                "thinning": thin,
-                "changes": {"classifier.min_steps": 120, **_BRIEF[cell.preset], **cell.changes},
-                "options": {**_BRIEF_OPTIONS.get(cell.method, {}), **cell.options},
-            }
-        )
-    return cell.model_copy(
-        update={
-            "thinning": thin,
-            "changes": {**cell.changes, **_QUICK},
-            "options": {**_QUICK_OPTIONS.get(cell.method, {}), **cell.options},
-        }
-    )
+    changes, options = cell.changes, cell.options
+    if scale == "smoke":
+        changes = {**changes, **_QUICK}
+        options = {**_QUICK_OPTIONS.get(cell.method, {}), **options}
+    elif cell.stream != "cifar100":  # presets for colour images need no shorter training
+        changes = {"classifier.min_steps": 120, **_BRIEF[cell.preset], **changes}
+        options = {**_BRIEF_OPTIONS.get(cell.method, {}), **options}
+    thinning = cell.thinning or _THINNING[scale].get(cell.stream)
+    return cell.model_copy(update={"thinning": thinning, "changes": changes, "options": options})
 
 
 _PUBLISHED_MLP: Changes = {
     "classifier.network": "mlp", "classifier.width": 50, "classifier.learning_rate": 1e-3,
     "classifier.noise": 0.0, "classifier.shift": 0,
 }  # fmt: skip
-"""400-400, the network that HyperCL was published with. Beside images out of its small decoders convolutions
-learn to tell generated from raw ones instead of classes: see docs/methods.md."""
+"""400-400, the network that HyperCL was published with. Convolutions would learn to tell the images of its
+small decoders from raw ones instead of learning classes: see docs/methods.md."""
 
 
 def _table1(scale: Scale, seed: int) -> Iterator[Cell]:
@@ -112,7 +105,7 @@ def _table1(scale: Scale, seed: int) -> Iterator[Cell]:
     rivals = ("binplay", "generative-replay", "er", "finetune", "hypercl", "vcl", "curl")
     for stream in ("mnist", "omniglot"):
         for method in ("logcl", "joint", *rivals):
-            # BinPlay's codes are functions of the index, as those of this preset; the classifier is the same.
+            # BinPlay computes codes from the index, as this preset does; the classifier is the same.
             preset = "paper-cpu" if method == "binplay" else "fast"
             changes = _PUBLISHED_MLP if method == "hypercl" else {}
             yield Cell(stream=stream, method=method, seed=seed, preset=preset, changes=changes)
@@ -122,19 +115,19 @@ TABLE2_SETTINGS = {
     "ewc": "offline", "si": "offline", "hypercl": "offline", "er": "online", "mir": "online", "gss": "online",
     "icarl": "offline", "gdumb": "online", "gmed": "online",
 }  # fmt: skip
-"""In which of the field's two settings the paper's figure of a rival was measured."""
+"""The setting in which each rival's published accuracy was measured."""
 
 
 def _table2(scale: Scale, seed: int) -> Iterator[Cell]:
     tasks = 5 if scale == "smoke" else None
-    # A quarter of the width, as in `bytes`: a sixteenth of the work.
+    # A quarter of the width, as in `bytes`, is a sixteenth of the work.
     narrow: Changes = {"classifier.width": 16} if scale == "small" else {}
     for method in ("logcl", "joint", "finetune"):
         yield Cell(stream="cifar100", method=method, seed=seed, tasks=tasks, changes=narrow)
     for method, setting in TABLE2_SETTINGS.items():
         cell = Cell(stream="cifar100", method=method, seed=seed, preset=setting, variant=setting, tasks=tasks)
         if scale != "full":
-            # Buffers shrink with the data, and 70 passes are more than a quarter of an hour has room for.
+            # Buffers shrink with the data, and 70 epochs would take more than a quarter of an hour.
             share = {"online": "400", "offline": "100"}[setting]
             fewer = {"classifier.epochs": 5} if setting == "offline" and scale == "small" else {}
             cell = cell.model_copy(update={"budget": share, "changes": fewer})
@@ -146,47 +139,46 @@ def _table2(scale: Scale, seed: int) -> Iterator[Cell]:
 
 def _extreme(scale: Scale, seed: int) -> Iterator[Cell]:
     tasks = 10 if scale == "smoke" else 100
-    # Steps of the first classifier; each later task goes on from the last one, for a share of them.
+    # Steps of the first classifier; after each later task it takes this share of them, from a warm start.
     steps, share = (120, 0.2) if scale == "small" else (800, 0.1)
-    # Smaller batches than usual: with the same time for each task, more steps.
+    # Smaller batches than by default: more steps in the same time.
     changes: Changes = {"classifier.min_steps": steps, "classifier.batch_size": 64}
     if scale == "small":
-        # A third of the characters: about a third of the unit and of the steps, so that the counter
-        # counts as far and one model can be retrained 100 times.
+        # A third of the characters: a smaller unit, so that the counter counts as far, and fewer steps, so
+        # that one model can be retrained 100 times.
         changes |= {"unit": 128, "generator.min_steps": 300, "classifier.epochs": 5}
     cell = Cell(stream="omniglot-100", method="joint", seed=seed, tasks=tasks)
     warm = {"classifier.warm_start": True, "classifier.warm_share": share}
     for method in ("logcl", "replay-buffer", "generative-replay"):
-        # One model is retrained 100 times where LogCL fits 8, each time from the last one: fewer steps each
-        # time, four times as many in all.
+        # One model is retrained 100 times, each time from a warm start, where LogCL fits 8 models: fewer
+        # steps each time, four times as many in total.
         fewer = {"generator.min_steps": 600} if method == "generative-replay" and scale == "full" else {}
         update = {"method": method, "evaluate": "every", "changes": {**changes, **warm, **fewer}}
         yield cell.model_copy(update=update)
-    # Once, at the end, for as long as the others have been trained in all.
-    in_all = {"classifier.min_steps": steps + round((tasks - 1) * share * steps)}
-    yield cell.model_copy(update={"changes": {**changes, **in_all}})
+    # Once, at the end, for as many steps as the others take in total.
+    total = {"classifier.min_steps": steps + round((tasks - 1) * share * steps)}
+    yield cell.model_copy(update={"changes": {**changes, **total}})
 
 
 MNIST_BYTES = (12, 18, 27, 40, 60, 90, 135, 200)
-"""Bytes of a sample, by budget; a raw one has 784."""
+"""Budgets in bytes per sample; a raw sample has 784."""
 COLOUR_BYTES = (40, 60, 90, 135, 200, 300, 450, 700)
-"""The same of CIFAR-100's 3,072."""
+"""The same for CIFAR-100, whose raw samples have 3,072."""
 
 
 def _bytes(scale: Scale, seed: int) -> Iterator[Cell]:
     budgets: tuple[int, ...]
     for stream, budgets, samples in (("mnist", MNIST_BYTES, 60_000), ("cifar100", COLOUR_BYTES, 50_000)):
         changes: Changes = {}
-        thin: Thinning | None = None
+        thinning = None
         if scale == "small":
-            thin = Thinning(per_class=200) if stream == "mnist" else _SMALL[stream]
             changes = {"generator.min_steps": 400} if stream == "mnist" else {"classifier.width": 16}
+            thinning = Thinning(per_class=200) if stream == "mnist" else None
             samples = 2000
         elif scale == "smoke":
-            thin = _SMOKE[stream]
             samples = 200 if stream == "mnist" else 40
             budgets = budgets[3::4]
-        cell = Cell(stream=stream, method="joint", seed=seed, changes=changes, thinning=thin)
+        cell = Cell(stream=stream, method="joint", seed=seed, changes=changes, thinning=thinning)
         yield cell
         yield cell.model_copy(update={"method": "logcl", "variant": "default"})
         yield cell.model_copy(update={"method": "logcl", "variant": "paper-cpu", "preset": "paper-cpu"})
@@ -202,31 +194,26 @@ def _bytes(scale: Scale, seed: int) -> Iterator[Cell]:
 
 
 def _growth(scale: Scale, seed: int) -> Iterator[Cell]:
-    # What is measured is the memory: the classifier is trained once, briefly.
+    # Only the memory is measured: the classifier is trained once, briefly.
     changes: Changes = {"classifier.epochs": 1, "classifier.min_steps": 4, "generator.min_steps": 100}
     tasks = {"smoke": 8, "small": 48, "full": 120}[scale]
-    thin = {
-        "smoke": Thinning(per_class=40, test_per_class=5),
-        "small": Thinning(per_class=1200),
-        "full": None,
-    }
+    thinning = {"smoke": Thinning(per_class=40, test_per_class=5), "small": Thinning(per_class=1200)}
     if scale == "small":
         changes |= {"generator.epochs": 2, "unit": 250}
-    for method in ("logcl", "generative-replay"):
-        yield Cell(
-            stream="mnist", method=method, seed=seed, changes=changes, tasks=tasks, thinning=thin[scale]
-        )
+    cell = Cell(
+        stream="mnist", method="logcl", seed=seed, changes=changes, tasks=tasks, thinning=thinning.get(scale)
+    )
+    yield cell
+    yield cell.model_copy(update={"method": "generative-replay"})
 
 
 BENCHES = {
     bench.name: bench
     for bench in (
-        Bench(
-            "table1", "the paper's table of MNIST and Omniglot", _table1, {"smoke": 1, "small": 1, "full": 3}
-        ),
-        Bench("table2", "the paper's table of CIFAR-100", _table2, {"smoke": 1, "small": 1, "full": 1}),
-        Bench("extreme", "100 tasks, 300 characters", _extreme, {"smoke": 1, "small": 1, "full": 3}),
-        Bench("bytes", "accuracy against bytes kept", _bytes, {"smoke": 1, "small": 1, "full": 1}),
-        Bench("growth", "what a task costs as n grows", _growth, {"smoke": 1, "small": 1, "full": 1}),
+        Bench("table1", "the paper's table of MNIST and Omniglot", _table1, seeds=3),
+        Bench("table2", "the paper's table of CIFAR-100", _table2),
+        Bench("extreme", "100 tasks, 300 characters", _extreme, seeds=3),
+        Bench("bytes", "accuracy against bytes kept", _bytes),
+        Bench("growth", "cost per task as n grows", _growth),
     )
 }

@@ -1,8 +1,8 @@
-"""A grid of experiments: one file a finished cell, nothing run twice, several processes at once.
+"""A grid of experiments: one file per finished cell, nothing run twice, several processes at once.
 
-A cell is taken by locking its file; the system releases the lock of a process that dies, so a killed grid
-goes on where it was: whatever has no file yet is still to do, and a cell that was under way goes on after
-its last finished task, out of a hidden folder beside its file.
+A process takes a cell by locking its file, and the system releases the locks of a process that dies. So a
+killed grid resumes where it stopped: cells without a file are still to do, and a cell that was running
+resumes after its last finished task, from a hidden folder beside its file.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -18,14 +19,14 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from logcl.core.errors import Busy, CannotWrite, LogCLError
+from logcl.core.errors import Busy, LogCLError
 from logcl.core.files import write_atomically
 from logcl.core.progress import Progress
 from logcl.core.settings import Frozen
 from logcl.core.writer_lock import writer_lock
 from logcl.experiments import result
 from logcl.experiments import run as experiment
-from logcl.experiments.result import Result
+from logcl.experiments.result import Result, make_folder
 from logcl.memory.presets import BUDGETS, USUAL_BUDGET, preset
 from logcl.memory.settings import override
 from logcl.nn.engines import Engine, Job, Local
@@ -36,7 +37,7 @@ State = Literal["done", "running", "elsewhere", "failed", "waiting"]
 
 
 class Thinning(Frozen):
-    """Which part of a stream is used; see `Stream.thinned`."""
+    """Which part of a stream to use: the arguments of `Stream.thinned`."""
 
     per_class: int | None = None
     one_class_in: int = 1
@@ -44,59 +45,59 @@ class Thinning(Frozen):
 
 
 class Cell(Frozen):
-    """One experiment of a grid, all that decides what it finds."""
+    """One experiment of a grid: everything that determines its result."""
 
     stream: str
     method: str
     seed: int = 0
     variant: str = ""
-    """Tells cells of one method apart."""
+    """Distinguishes cells of the same method."""
     preset: str = "fast"
     budget: str | None = None
-    """What a method with a buffer may keep; None is the preset's."""
+    """The most that a method with a buffer may keep; None for the preset's budget."""
     changes: dict[str, Any] = Field(default_factory=dict)
-    """Settings that differ from the preset's, by dotted name."""
+    """Settings that differ from the preset, by dotted name."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Hyperparameters of the method's own."""
+    """The method's own hyperparameters."""
     evaluate: str = "final"
     tasks: int | None = None
     thinning: Thinning | None = None
 
     @property
     def name(self) -> str:
-        """Names its file."""
+        """The name of its file."""
         return "-".join(filter(None, (self.stream, self.method, self.variant, f"seed{self.seed}")))
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a grid keeps its results: a flat folder, each file named after the scale and the cell."""
+    """Where a grid keeps its results: one folder, with files named after the scale and the cell."""
 
     folder: Path
     scale: Scale
 
     def path(self, cell: Cell) -> Path:
-        """The file of a cell."""
+        """The result file of a cell."""
         return self.folder / f"{self.scale}-{cell.name}.json"
 
     def workplace(self, cell: Cell) -> Path:
-        """The folder that a cell runs in; it is gone when the cell is finished."""
+        """The folder that a cell runs in; removed when the cell is finished."""
         return self.folder / f".{self.scale}-{cell.name}"
 
     def finished(self, cells: Sequence[Cell]) -> dict[str, Result]:
-        """Results of those cells that have one, by the cells' names."""
+        """Results of the finished cells, by cell name."""
         return {cell.name: result.read(path) for cell in cells if (path := self.path(cell)).exists()}
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a cell."""
+    """A change in the state of a cell."""
 
     cell: Cell
     state: State
     result: Result | None = None
     problem: str = ""
-    """Why it failed."""
+    """Error message of a cell that failed."""
 
 
 def run(
@@ -109,38 +110,37 @@ def run(
     engine: Engine | None = None,
     progress: Progress,
 ) -> None:
-    """Run what is not finished, in order, and tell what happens to each cell.
+    """Run the cells that are not finished, in order; `happened` is called with every change of state.
 
-    A cell that another process is running is passed over. One that fails is told and left to do: the next
-    grid tries it again.
+    Cells that another process is running are skipped. A cell that fails is reported, and run again next time.
     """
-    try:
-        place.folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotWrite(
-            f"{place.folder} cannot be made ({error.strerror}); choose another --out"
-        ) from error
+    make_folder(place.folder)
     finished = place.finished(cells)
     for cell in cells:
         if cell.name in finished:
             happened(Event(cell, "done", finished[cell.name]))
+
+    @lru_cache(maxsize=1)  # consecutive cells often share a stream
+    def opened(source: str, tasks: int | None, seed: int, thinning: Thinning | None) -> Stream:
+        stream = open_stream(source, data_dir=data_dir, tasks=tasks, seed=seed, progress=progress)
+        return stream.thinned(**thinning.model_dump()) if thinning else stream
+
     with ExitStack() as all_locks:
         taken: dict[str, tuple[Cell, ExitStack]] = {}
 
         def jobs() -> Iterator[Job[Result | LogCLError]]:
-            """Cells that nobody else is running, each locked from when it is taken until it is done."""
-            streams = _Streams(data_dir, progress)
+            """Cells that no other process is running, each locked until it is done."""
             for cell in cells:
                 if cell.name in finished:
                     continue
                 lock = all_locks.enter_context(ExitStack())
                 try:
                     lock.enter_context(writer_lock(place.path(cell)))
-                    if place.path(cell).exists():  # finished just before the lock was free
+                    if place.path(cell).exists():  # another process has just finished it
                         lock.close()
                         happened(Event(cell, "done", result.read(place.path(cell))))
                         continue
-                    stream = streams(cell)
+                    stream = opened(cell.stream, cell.tasks, cell.seed, cell.thinning)
                 except Busy:
                     happened(Event(cell, "elsewhere"))
                     continue
@@ -166,14 +166,14 @@ def run(
 def _run_cell(
     cell: Cell, stream: Stream, folder: Path, command: str, progress: Progress
 ) -> Result | LogCLError:
-    """One cell as a job. What LogCL refuses is its result, so that other cells go on.
+    """Run one cell as a job; returns errors of LogCL, so that other cells continue.
 
-    It works in `folder`, so that it can be taken up again; on a machine that has no such place, anywhere.
+    Runs in `folder`, so that it can be resumed; in a temporary folder on a machine that does not have it.
     """
     base = preset(cell.preset, stream.image_shape, cell.stream if cell.stream in CATALOG else None)
-    with ExitStack() as anywhere:
+    with ExitStack() as stack:
         if not folder.parent.is_dir():
-            folder = Path(anywhere.enter_context(TemporaryDirectory(prefix="logcl-"))) / "cell"
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="logcl-"))) / "cell"
         try:
             return experiment.run(
                 stream, cell.method, override(base, {**cell.changes, "seed": cell.seed}), folder,
@@ -184,53 +184,25 @@ def _run_cell(
             return error
 
 
-class _Streams:
-    """Opens each stream once as long as consecutive cells share it."""
-
-    def __init__(self, data_dir: Path | None, progress: Progress) -> None:
-        self._data_dir, self._progress = data_dir, progress
-        self._key: tuple[Any, ...] = ()
-        self._stream: Stream | None = None
-
-    def __call__(self, cell: Cell) -> Stream:
-        key = (cell.stream, cell.tasks, cell.seed, cell.thinning)
-        if key != self._key or self._stream is None:
-            stream = open_stream(
-                cell.stream,
-                data_dir=self._data_dir,
-                tasks=cell.tasks,
-                seed=cell.seed,
-                progress=self._progress,
-            )
-            if cell.thinning is not None:
-                thin = cell.thinning
-                stream = stream.thinned(
-                    thin.per_class, one_class_in=thin.one_class_in, test_per_class=thin.test_per_class
-                )
-            self._stream, self._key = stream, key
-        return self._stream
-
-
 @dataclass(frozen=True)
 class Estimate:
-    """How long the rest of a grid takes, judged by cells that are finished."""
+    """Estimates how long the rest of a grid takes."""
 
     seconds: dict[str, float]
-    """Of finished cells, by name."""
-
-    def of(self, cell: Cell, cells: Sequence[Cell]) -> float | None:
-        """Like the same method on the same stream, else the same method anywhere, else any cell so far."""
-        known = [other for other in cells if other.name in self.seconds]
-        for alike in (
-            [other for other in known if (other.stream, other.method) == (cell.stream, cell.method)],
-            [other for other in known if other.method == cell.method],
-            known,
-        ):
-            if alike:
-                return float(np.mean([self.seconds[other.name] for other in alike]))
-        return None
+    """Seconds that finished cells took, by name."""
 
     def left(self, cells: Sequence[Cell], open_cells: Sequence[Cell]) -> float | None:
-        """Seconds that the open cells take one after the other; None before the first is finished."""
-        expected = [self.of(cell, cells) for cell in open_cells]
-        return sum(seconds for seconds in expected if seconds is not None) if self.seconds else None
+        """Seconds that the open cells take one after the other; None before any cell is finished.
+
+        Judged by the same method on the same stream, else by the same method, else by all finished cells.
+        """
+        finished = [cell for cell in cells if cell.name in self.seconds]
+        if not finished:
+            return None
+        total = 0.0
+        for cell in open_cells:
+            same_method = [other for other in finished if other.method == cell.method]
+            same_stream = [other for other in same_method if other.stream == cell.stream]
+            alike = same_stream or same_method or finished
+            total += float(np.mean([self.seconds[other.name] for other in alike]))
+        return total

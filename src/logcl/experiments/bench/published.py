@@ -1,4 +1,4 @@
-"""Figures that the paper prints, to stand beside ours: accuracy in per cent and its standard error."""
+"""Accuracies published in the paper: mean and standard error, in percent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PUBLISHED: dict[str, dict[str, tuple[float, float | None]]] = {
 
 
 def published(stream: str, method: str) -> str:
-    """As printed, or a dash."""
+    """As printed in the paper, or a dash."""
     found = PUBLISHED.get(stream, {}).get(method)
     if found is None:
         return "–"

@@ -1,4 +1,4 @@
-"""Reports: results → one self-contained page, Markdown, JSON or CSV, and figures for papers.
+"""Reports: results → a self-contained page, Markdown, JSON or CSV, and figures for papers.
 
 from logcl.experiments import report
 report.write(results, Path("report.html"))
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from logcl.core.errors import BadSettings, CannotWrite
+from logcl.core.errors import BadSettings
 from logcl.core.files import write_atomically
 from logcl.experiments.bench.table import Table
 from logcl.experiments.report import page, svg, text
 from logcl.experiments.report.document import Document
-from logcl.experiments.report.figures import Drawing
-from logcl.experiments.result import Result
+from logcl.experiments.report.figures.canvas import Drawing
+from logcl.experiments.result import Result, make_folder
 
 FORMATS: dict[str, Callable[[Document], str]] = {
     "html": page.render,
@@ -36,18 +36,15 @@ def write(
     drawings: Sequence[Drawing] = (),
     figures: Path | None = None,
 ) -> list[Path]:
-    """Make a report at `path`; returns the files written.
+    """Write a report to `path`; returns the files written.
 
-    `tables` and `drawings` are shown beside what is made from the results; `figures` is a folder for every
-    figure as PNG and SVG.
+    `tables` and `drawings` are shown in addition to those made from the results; `figures` is a folder for
+    every figure as PNG and SVG.
     """
     if format not in FORMATS:
         raise BadSettings(f"there is no format {format!r}; choose from: {', '.join(FORMATS)}")
     document = Document(tuple(results), title, intro, tuple(tables), tuple(drawings))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotWrite(f"the folder {path.parent} cannot be made ({error.strerror})") from error
+    make_folder(path.parent)
     write_atomically(path, FORMATS[format](document).encode())
     return [path, *(svg.save(document.all_drawings(), figures) if figures else [])]
 

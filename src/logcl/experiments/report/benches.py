@@ -1,8 +1,8 @@
-"""Figures that only a bench has: our figures beside the paper's, accuracy by bytes, work as n grows."""
+"""Figures and reports of benches: methods beside the paper, accuracy by bytes, cost as n grows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -11,33 +11,23 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from logcl import allocation
 from logcl.core.text import human_bytes
 from logcl.experiments import report
+from logcl.experiments.bench import tables
 from logcl.experiments.bench.benches import BENCHES
 from logcl.experiments.bench.grid import Scale
 from logcl.experiments.bench.published import PUBLISHED
-from logcl.experiments.bench.table import label
-from logcl.experiments.bench.tables import TABLES, by, kind, planned, psnr, replayable
-from logcl.experiments.report.figures.canvas import (
-    COLOURS,
-    GREY,
-    HIT,
-    INK,
-    MARKERS,
-    Drawing,
-    grown,
-    listed,
-    sheet,
-    styled,
-)
+from logcl.experiments.bench.summary import Results, group_by, label, mean_accuracy, standard_error
+from logcl.experiments.report.figures import canvas
+from logcl.experiments.report.figures.canvas import Drawing, styled
 from logcl.experiments.result import Result, read
 
-Results = Sequence[Result]
 Points = list[tuple[float, float]]
 
 
 def drawings(bench: str, results: Results) -> list[Drawing]:
-    """Of a bench's results; none for a bench whose figures are those of any comparison."""
+    """The bench's own figures; none for a bench that has only those of any comparison."""
     draw: dict[str, Callable[[Results], list[Drawing]]] = {
         "table1": _beside_the_paper, "table2": _beside_the_paper, "bytes": _by_bytes, "growth": _growth,
     }  # fmt: skip
@@ -45,7 +35,7 @@ def drawings(bench: str, results: Results) -> list[Drawing]:
 
 
 def found_in(folder: Path) -> dict[str, list[Result]]:
-    """By scale, the largest first, the results that `logcl bench` left; nothing if it is no such folder."""
+    """Results of `logcl bench` by scale, the largest first; empty if the folder is not that of a bench."""
     if folder.resolve().name not in BENCHES:
         return {}
     by_scale = {
@@ -66,57 +56,57 @@ def write(
 ) -> list[Path]:
     """The bench's report: its tables and figures at each scale, and the details of its runs."""
     several = len(by_scale) > 1
-    tables, drawn, detailed = [], [], []
+    shown, drawn, detailed = [], [], []
     for scale, results in by_scale.items():
-        of_scale = TABLES[bench](results)
-        tables += [replace(t, title=f"{t.title} ({scale})") if several else t for t in of_scale]
+        of_scale = tables.TABLES[bench](results)
+        shown += [replace(t, title=f"{t.title} ({scale})") if several else t for t in of_scale]
         drawn += [
             replace(d, name=f"{scale}-{d.name}", title=f"{d.title} ({scale})") if several else d
             for d in drawings(bench, results)
         ]
-        # Of `bytes`, the other sizes are points on its curves.
+        # In `bytes`, the other sizes are points on the curves.
         detailed += [r for r in results if bench != "bytes" or label(r) in ("logcl", "joint")]
     commands = " and ".join(f"`logcl bench {bench} --scale {scale}`" for scale in by_scale)
     count = sum(map(len, by_scale.values()))
     return report.write(
         detailed, path, format, title=title or f"{bench}: {BENCHES[bench].summary}",
-        intro=f"Made by {commands}: {count} experiments.", tables=tables, drawings=drawn, figures=figures,
+        intro=f"Made by {commands}: {count} experiments.", tables=shown, drawings=drawn, figures=figures,
     )  # fmt: skip
 
 
 @styled()
 def _beside_the_paper(results: Results) -> list[Drawing]:
-    """Each method's accuracy, with its standard error, and what the paper prints for it."""
+    """Accuracy of each method with its standard error, and the accuracy published in the paper."""
     found = []
-    for (stream,), mine in by(results, lambda r: (r.stream,)).items():
-        methods = by(mine, lambda r: (r.method,))
-        order = sorted(methods, key=lambda m: np.mean([r.final_accuracy for r in methods[m]]))
-        figure = sheet("narrow", grown(len(order), 0.28, 1.5, 6, 0.9))
+    for stream, mine in group_by(results, lambda r: r.stream).items():
+        methods = sorted(group_by(mine, lambda r: r.method).items(), key=lambda item: mean_accuracy(item[1]))
+        figure = canvas.sheet("narrow", canvas.grown(len(methods), 0.28, 1.5, 6, 0.9))
         axes = figure.add_subplot()
-        hover, said = [], []
-        for row, (method,) in enumerate(order):
-            values = [100 * r.final_accuracy for r in methods[method,]]
-            error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
-            axes.errorbar(np.mean(values), row, xerr=error, fmt="o", color=COLOURS[0], zorder=3)
-            said.append(f"{method} {np.mean(values):.1f} %")
-            hover.append(f"{method}: {np.mean(values):.2f} ± {error:.2f} %")
+        means, hover = [], []
+        for row, (method, runs) in enumerate(methods):
+            mean, error = 100 * mean_accuracy(runs), standard_error([100 * r.final_accuracy for r in runs])
+            axes.errorbar(mean, row, xerr=error, fmt="o", color=canvas.colour(0), zorder=3)
+            means.append(mean)
+            hover.append(f"{method}: {mean:.2f} ± {error:.2f} %")
             if printed := PUBLISHED.get(stream, {}).get(method):
                 axes.errorbar(
-                    printed[0], row, xerr=printed[1] or 0, fmt="s", color=GREY, mfc="none", zorder=2
+                    printed[0], row, xerr=printed[1] or 0, fmt="s", color=canvas.GREY, mfc="none", zorder=2
                 )
-        means = [np.mean([100 * r.final_accuracy for r in methods[m]]) for m in order]
-        axes.plot(means, range(len(order)), "o", markersize=12, alpha=0, gid=f"{HIT}methods", zorder=4)
-        axes.set(yticks=range(len(order)), yticklabels=[m for (m,) in order], xlabel="accuracy %")
-        axes.plot([], [], "o", color=COLOURS[0], label="measured here")
-        axes.plot([], [], "s", color=GREY, mfc="none", label="printed in the paper")
+        axes.plot(
+            means, range(len(methods)), "o", markersize=12, alpha=0, gid=f"{canvas.HIT}methods", zorder=4
+        )
+        axes.set(yticks=range(len(methods)), yticklabels=[name for name, _ in methods], xlabel="accuracy %")
+        axes.plot([], [], "o", color=canvas.colour(0), label="measured here")
+        axes.plot([], [], "s", color=canvas.GREY, mfc="none", label="published in the paper")
         axes.grid(axis="x")
         figure.legend(loc="outside lower center", ncols=2)
+        ends = [f"{name} {mean:.1f} %" for (name, _), mean in zip(methods, means, strict=True)]
         found.append(
             Drawing(
-                f"methods-{stream}", f"{stream}: every method", f"Final accuracy: {listed(said[::-1])}.",
-                figure,
-                "Dots are means over seeds with their standard errors, squares what the paper prints.",
-                {f"{HIT}methods": tuple(hover)},
+                f"methods-{stream}", f"{stream}: all methods",
+                f"Final accuracy: {canvas.listed(ends[::-1])}.", figure,
+                "Dots: mean ± standard error over seeds. Squares: published in the paper.",
+                {f"{canvas.HIT}methods": tuple(hover)},
             )
         )  # fmt: skip
     return found
@@ -124,55 +114,50 @@ def _beside_the_paper(results: Results) -> list[Drawing]:
 
 def _by_bytes(results: Results) -> list[Drawing]:
     found = []
-    for (stream,), mine in by(results, lambda r: (r.stream,)).items():
-        joint = [r.final_accuracy for r in mine if r.method == "joint"]
+    for stream, mine in group_by(results, lambda r: r.stream).items():
+        joint = [r for r in mine if r.method == "joint"]
         kept = [r for r in mine if r.method != "joint"]
         if not kept:
             continue  # an unfinished grid
+        # LogCL first; the same order, and so the same colours, in all figures.
+        kinds = sorted(map(tables.storage, kept), key=lambda name: (not name.startswith("logcl"), name))
+        accuracy: dict[str, Points] = {kind: [] for kind in kinds}
+        quality: dict[str, Points] = {kind: [] for kind in kinds}
+        for result in kept:
+            accuracy[tables.storage(result)].append((result.memory_bytes, 100 * result.final_accuracy))
+            samples, psnr = tables.replayable(result), tables.psnr(result)
+            if samples is not None and psnr is not None:
+                quality[tables.storage(result)].append((result.memory_bytes / samples, psnr))
         found.append(
             _curves(
-                f"accuracy-by-bytes-{stream}", f"{stream}: accuracy against bytes kept",
-                {name: [(r.memory_bytes, 100 * r.final_accuracy) for r in kept if kind(r) == name]
-                 for name in _kinds(kept)},
+                f"accuracy-by-bytes-{stream}", f"{stream}: accuracy against bytes kept", accuracy,
                 "bytes kept", "accuracy %", human_bytes, lambda value: f"{value:.1f} %",
-                "Every way of keeping samples, at several sizes; dotted: joint training on raw data.",
-                100 * float(np.mean(joint)) if joint else None,
+                "Each kind of storage at several sizes. Dotted: joint training on raw data.",
+                100 * mean_accuracy(joint) if joint else None,
             )
         )  # fmt: skip
-        shown = [(r, quality) for r in kept if (quality := psnr(r)) is not None]
-        if shown:
-            points: dict[str, Points] = {name: [] for name in _kinds(kept)}
-            for result, quality in shown:
-                samples = replayable(result)
-                assert samples is not None  # else there would be no quality
-                points[kind(result)].append((result.memory_bytes / samples, quality))
+        if any(quality.values()):
             found.append(
                 _curves(
-                    f"quality-by-bytes-{stream}", f"{stream}: quality against bytes a sample", points,
-                    "bytes a sample kept, all counted", "PSNR dB", lambda value: f"{value:.0f} B",
+                    f"quality-by-bytes-{stream}", f"{stream}: quality against bytes per sample", quality,
+                    "bytes per sample kept, everything included", "PSNR dB", lambda value: f"{value:.0f} B",
                     lambda value: f"{value:.1f} dB",
-                    "Of the samples that are kept, as they are replayed after all tasks.",
+                    "PSNR of the samples that are kept, as replayed after all tasks.",
                 )
             )  # fmt: skip
     return found
 
 
-def _kinds(results: Results) -> list[str]:
-    """LogCL first; the same order, and so the same colours, in all figures of a bench."""
-    return sorted({kind(r) for r in results}, key=lambda name: (not name.startswith("logcl"), name))
-
-
 def _growth(results: Results) -> list[Drawing]:
-    first = results[0]
-    task = max(round(np.mean([t.samples for t in first.tasks])), 1)
-    plan = planned(10**6, first.settings.unit, task)
+    unit, size = tables.unit_and_task_size(results)
+    planned = tables.planned_fits(10**6, unit, size)
     fits: dict[str, Points] = {
-        "LogCL, planned": [(p.n, p.fitted / p.n) for p in plan],
-        "one model, planned": [(p.n, p.alone / p.n) for p in plan],
+        "LogCL, planned": [(n, fitted / n) for n, fitted in planned],
+        "one model, planned": [(n, tables.fits_of_one_model(n, size)) for n, _ in planned],
     }
     models: dict[str, Points] = {
-        "LogCL, planned": [(p.n, p.models) for p in plan],
-        "at most, planned": [(p.n, p.most + 1) for p in plan],
+        "LogCL, planned": [(n, len(allocation.layout(n, unit))) for n, _ in planned],
+        "at most, planned": [(n, allocation.max_generation(n, unit) + 1) for n, _ in planned],
     }
     seconds: dict[str, Points] = {}
     for result in results:
@@ -180,31 +165,27 @@ def _growth(results: Results) -> list[Drawing]:
         fitted = np.cumsum([t.trained for t in result.tasks]) / n
         spent = np.cumsum([t.seconds.get("absorb", 0.0) for t in result.tasks]) / n * 1000
         fits[f"{result.method}, measured"] = list(zip(n, fitted.tolist(), strict=True))
-        models[f"{result.method}, measured"] = [
-            (count, t.models) for count, t in zip(n, result.tasks, strict=True)
-        ]
+        alive = [t.models for t in result.tasks]
+        models[f"{result.method}, measured"] = list(zip(n, alive, strict=True))
         seconds[result.method] = list(zip(n, spent.tolist(), strict=True))
-
-    def samples(value: float) -> str:
-        return f"{value:,.0f}"
 
     return [
         _curves(
-            "fits-by-samples", "How often a sample has been fitted", fits, "samples seen",
-            "fits a sample", samples, lambda value: f"{value:.1f}",
-            "All fits so far, divided by the samples seen: it grows with the logarithm where levels merge "
-            "like bits, and in proportion where one model is retrained at each task.",
+            "fits-by-samples", "Fits per sample", fits, "samples seen", "fits per sample",
+            "{:,.0f}".format, "{:.1f}".format,
+            "Samples fitted so far, divided by samples seen: logarithmic where levels merge like bits, "
+            "linear where one model is retrained at each task.",
             both_logarithmic=True,
         ),
         _curves(
-            "models-by-samples", "Models alive", models, "samples seen", "models", samples,
-            lambda value: f"{value:.0f}",
-            "One for each 1-bit of the number of units seen, so at most one more than its logarithm.",
+            "models-by-samples", "Number of models", models, "samples seen", "models",
+            "{:,.0f}".format, "{:.0f}".format,
+            "One per 1-bit of the number of units seen, so at most one more than its logarithm.",
         ),
         _curves(
-            "seconds-by-samples", "Time to absorb, for each sample seen", seconds, "samples seen",
-            "ms a sample", samples, lambda value: f"{value:.2f} ms",
-            "Measured seconds of all fits so far, divided by the samples seen.",
+            "seconds-by-samples", "Time to absorb, per sample seen", seconds, "samples seen",
+            "ms per sample", "{:,.0f}".format, "{:.2f} ms".format,
+            "Measured time of all fits so far, divided by samples seen.",
         ),
     ]  # fmt: skip
 
@@ -223,24 +204,20 @@ def _curves(
     both_logarithmic: bool = False,
 ) -> Drawing:
     """Lines through points, x on a logarithmic axis."""
-    figure = sheet("medium", 3.6 + 0.22 * -(-len(lines) // _columns(list(lines))))
+    figure = canvas.sheet("medium", 3.6 + 0.22 * -(-len(lines) // _columns(list(lines))))
     axes: Axes = figure.add_subplot()
-    hover = {}
-    if both_logarithmic:  # where zero has no place
-        lines = {name_of: [(a, b) for a, b in points if b > 0] for name_of, points in lines.items()}
-    for number, (name_of, unsorted) in enumerate(lines.items()):
-        points = sorted(unsorted)
+    hover: dict[str, tuple[str, ...]] = {}
+    ends = []
+    for number, (kind, unsorted) in enumerate(lines.items()):
+        points = sorted((a, b) for a, b in unsorted if b > 0 or not both_logarithmic)
         if not points:
             continue  # keeps its colour all the same
-        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-        xs, ys = [p[0] for p in points], [p[1] for p in points]
-        dashed = "--" if "planned" in name_of else "-"
-        axes.plot(xs, ys, color=colour, marker=marker, markersize=4, linestyle=dashed, label=name_of)
-        gid = f"{HIT}{number}"
-        axes.plot(xs, ys, "o", color=colour, markersize=11, alpha=0, gid=gid, zorder=4)
-        hover[gid] = tuple(f"{name_of}: {write_y(b)} at {write_x(a)}" for a, b in points)
+        texts = [f"{kind}: {write_y(b)} at {write_x(a)}" for a, b in points]
+        style = "--" if "planned" in kind else "-"
+        hover |= canvas.line(axes, number, points, texts, markersize=4, linestyle=style, label=kind)
+        ends.append(f"{kind} reaches {write_y(points[-1][1])} at {write_x(points[-1][0])}")
     if reference is not None:
-        axes.axhline(reference, color=INK, linestyle=":", linewidth=1.2)
+        axes.axhline(reference, color=canvas.INK, linestyle=":", linewidth=1.2)
     axes.set_xscale("log")
     if both_logarithmic:
         axes.set_yscale("log")
@@ -250,19 +227,14 @@ def _curves(
     axes.set(xlabel=x, ylabel=y)
     axes.grid()
     figure.legend(loc="outside lower center", ncols=_columns(list(lines)), handlelength=2.5)
-    ends = [
-        f"{name_of} reaches {write_y(max(points)[1])} at {write_x(max(points)[0])}"
-        for name_of, points in lines.items()
-        if points
-    ]
-    return Drawing(name, title, f"{title}: {listed(ends)}.", figure, caption, hover, "medium")
+    return Drawing(name, title, f"{title}: {canvas.listed(ends)}.", figure, caption, hover, "medium")
 
 
 def _columns(names: list[str]) -> int:
-    """In how many columns a legend of these names is no wider than a figure."""
+    """The number of columns in which a legend of these names is no wider than a figure."""
     lengths = np.array([len(name) for name in names])
     for columns in (3, 2):
-        # matplotlib fills one column after the other, the first ones with one name more.
+        # matplotlib fills column by column; the first ones get one name more.
         if sum(part.max(initial=0) + 8 for part in np.array_split(lengths, columns)) <= 62:
             return columns
     return 1

@@ -1,18 +1,17 @@
-"""What is reported, whatever the format: results, and what their reader is told about them."""
+"""What a report contains, independent of its format."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from importlib.metadata import version
 
 from logcl.core.errors import BadInput
-from logcl.experiments.bench.table import Table, summary
+from logcl.experiments.bench.summary import summary
+from logcl.experiments.bench.table import Table
 from logcl.experiments.report import provenance
-from logcl.experiments.report.figures import Drawing
-from logcl.experiments.report.figures.canvas import slug
+from logcl.experiments.report.figures.canvas import Drawing, slug
 from logcl.experiments.report.sections import Section, sections
 from logcl.experiments.report.study import Number, Study, headline, studies
 from logcl.experiments.result import Result
@@ -24,27 +23,27 @@ def _now() -> str:
 
 @dataclass(frozen=True)
 class Document:
-    """Everything a report is made from; its parts are made when they are asked for, and once."""
+    """Everything a report is made from; its parts are computed when first used."""
 
     results: tuple[Result, ...]
     title: str = ""
-    """Empty for the stream's name and size."""
+    """Default: the name and size of the stream."""
     intro: str = ""
-    """A paragraph under the title."""
+    """A paragraph below the title."""
     tables: tuple[Table, ...] = ()
-    """More than the summary, shown before it."""
+    """Additional tables, shown before the summary."""
     drawings: tuple[Drawing, ...] = ()
-    """More figures, shown after those tables."""
+    """Additional figures, shown with those tables."""
     made: str = field(default_factory=_now)
     version: str = field(default_factory=lambda: version("logcl"))
 
     def __post_init__(self) -> None:
         if not (self.results or self.tables or self.drawings):
-            raise BadInput("there is nothing to report: give at least one result")
+            raise BadInput("there is nothing to report; give at least one result")
 
     @property
     def heading(self) -> str:
-        """The title, or the stream's name and size."""
+        """The title, or the name and size of the stream."""
         return self.title or (
             self.studies[0].title if len(self.studies) == 1 else f"{len(self.results)} results"
         )
@@ -55,9 +54,9 @@ class Document:
         return studies(self.results)
 
     @cached_property
-    def summary(self) -> Table:
-        """One row a method."""
-        return summary(self.results)
+    def summary(self) -> Table | None:
+        """One row per method."""
+        return summary(self.results) if self.results else None
 
     @cached_property
     def sections(self) -> tuple[tuple[Study, tuple[Section, ...]], ...]:
@@ -70,21 +69,18 @@ class Document:
         return provenance.mixed(self.results)
 
     @cached_property
-    def settings(self) -> tuple[Table, ...]:
-        """Of all results, by study."""
-        return tuple(table for study in self.studies for table in provenance.settings(study))
-
-    @cached_property
-    def runs(self) -> Table | None:
-        """One row a result."""
-        return provenance.runs(self.results) if self.results else None
+    def provenance(self) -> tuple[Table, ...]:
+        """Settings of each study, and one row per result."""
+        found = [table for study in self.studies for table in provenance.settings(study)]
+        return (*found, provenance.runs(self.results)) if self.results else ()
 
     def headlines(self) -> list[tuple[str, tuple[Number, ...]]]:
-        """By the title of a study."""
-        return [(study.title, headline(study)) for study in self.studies]
+        """The headline numbers of each study, by title; a single study needs no title."""
+        titles = [study.title for study in self.studies] if len(self.studies) > 1 else [""]
+        return list(zip(titles, map(headline, self.studies), strict=False))
 
-    def all_drawings(self) -> Sequence[Drawing]:
-        """Every figure of the document, names made unlike."""
+    def all_drawings(self) -> tuple[Drawing, ...]:
+        """Every figure of the document, under distinct names."""
         found = {drawing.name: drawing for drawing in self.drawings}
         for study, parts in self.sections:
             prefix = f"{slug(study.title)}-" if len(self.studies) > 1 else ""

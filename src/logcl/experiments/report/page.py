@@ -1,4 +1,4 @@
-"""Results → one HTML page that needs nothing else: no network, no other file."""
+"""A report as one self-contained HTML page: no network, no other files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import re
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 
 import jinja2
@@ -15,44 +15,30 @@ from markupsafe import Markup
 from logcl.experiments.bench.table import Table
 from logcl.experiments.report import svg
 from logcl.experiments.report.document import Document
-from logcl.experiments.report.figures import Drawing
-from logcl.experiments.report.figures.canvas import slug
+from logcl.experiments.report.figures.canvas import Drawing, slug
 from logcl.experiments.report.sections import Section
-from logcl.experiments.report.study import Number
 
 _NUMBER = re.compile(r"[–\-+]?\s?[\d,.]*\s?(e[+-]?\d+)?\s?(±.*|%|[kMGT]?B|s|min|h)?")
-
-
-@dataclass(frozen=True)
-class Part:
-    """A section in its place on the page."""
-
-    id: str
-    level: int
-    """Of its heading: 2 or 3."""
-    section: Section
 
 
 def render(document: Document) -> str:
     """The whole page."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_resource),
-        autoescape=True,  # names of classes and commands are their users' words
+        autoescape=True,  # class names and commands come from users
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     script = _resource("script.js")
-    # Only this script may run, whatever else finds its way into the page.
-    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals.update(picture=_picture, numeric=_numeric, prose=_prose)
     return environment.get_template("page.html.j2").render(
         document=document,
-        headlines=_headlines(document),
         parts=list(_parts(document)),
         style=Markup(_resource("style.css")),
         script=Markup(script),
-        script_digest=digest,
+        # No other script may run, whatever else gets into the page.
+        script_digest=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
@@ -60,28 +46,21 @@ def _resource(name: str) -> str:
     return resources.files("logcl.experiments.report").joinpath(name).read_text("utf-8")
 
 
-def _headlines(document: Document) -> list[tuple[str, tuple[Number, ...]]]:
-    """By study; a single one needs no name."""
-    named = document.headlines()
-    return named if len(named) > 1 else [("", numbers) for _, numbers in named]
-
-
-def _parts(document: Document) -> Iterator[Part]:
-    """In the order of the page; headings of studies only where there are several."""
-    several = len(document.studies) > 1
+def _parts(document: Document) -> Iterator[tuple[str, int, Section]]:
+    """(id, heading level, section) in the order of the page; several studies have headings of their own."""
     if document.tables or document.drawings:
-        yield Part(
-            "more", 2, Section("Tables and figures", drawings=document.drawings, tables=document.tables)
-        )
-    if document.results:
-        summary = replace(document.summary, title="")  # the heading says it
-        yield Part("summary", 2, Section("Summary", " ".join(document.warnings), tables=(summary,)))
+        more = Section("Tables and figures", drawings=document.drawings, tables=document.tables)
+        yield "more", 2, more
+    if document.summary:
+        table = replace(document.summary, title="")  # the heading replaces it
+        yield "summary", 2, Section("Summary", " ".join(document.warnings), tables=(table,))
+    several = len(document.studies) > 1
     for study, sections in document.sections:
         place = slug(study.title) if several else "part"
         if several:
-            yield Part(place, 2, Section(study.title))
+            yield place, 2, Section(study.title)
         for section in sections:
-            yield Part(f"{place}-{slug(section.title)}", 3 if several else 2, section)
+            yield f"{place}-{slug(section.title)}", 3 if several else 2, section
 
 
 def _picture(drawing: Drawing, part: str, number: int) -> Markup:
@@ -89,7 +68,7 @@ def _picture(drawing: Drawing, part: str, number: int) -> Markup:
 
 
 def _prose(text: str) -> Markup:
-    """What stands between backticks is code, as in the Markdown report."""
+    """Text between backticks becomes code, as in the Markdown report."""
     pieces = text.split("`")
     return Markup("").join(
         Markup("<code>{}</code>").format(piece) if number % 2 else piece
@@ -98,6 +77,6 @@ def _prose(text: str) -> Markup:
 
 
 def _numeric(table: Table, column: int) -> bool:
-    """Whether a column holds numbers, which are aligned on the right."""
+    """Whether a column holds numbers, which are right-aligned."""
     cells = [row[column] for row in table.rows]
     return any(cell != "–" for cell in cells) and all(_NUMBER.fullmatch(cell) for cell in cells)

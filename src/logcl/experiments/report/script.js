@@ -19,7 +19,7 @@ function sort(table, column, descending) {
   const rows = [...body.rows];
   const known = rows.filter((row) => text(row) !== "–");
   known.sort((a, b) => compared(text(a), text(b)) * (descending ? -1 : 1));
-  // What is unknown comes last, whichever way.
+  // Unknown values come last in either direction.
   body.append(...known, ...rows.filter((row) => text(row) === "–"));
 }
 
@@ -39,7 +39,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
-// A mouse shows the <title> of a mark by itself; a finger has to be helped.
+// Browsers show the <title> of a mark on hover, but not on touch.
 const tip = document.getElementById("tip");
 document.addEventListener("pointerdown", (event) => {
   const title = event.pointerType === "mouse" ? null : event.target.closest?.("svg *")?.querySelector(":scope > title");
@@ -47,7 +47,7 @@ document.addEventListener("pointerdown", (event) => {
   if (title) tip.textContent = title.textContent;
 });
 
-// On paper nothing is folded away.
+// Print with all details open.
 const folded = [];
 addEventListener("beforeprint", () => {
   for (const part of document.querySelectorAll("details:not([open])")) {

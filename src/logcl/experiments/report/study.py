@@ -1,19 +1,25 @@
-"""Results sorted into what can be compared: the same stream, one entry a method, its seeds together."""
+"""Results that can be compared: the same stream, one entry per method, with its seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from logcl.core.text import human_bytes, human_seconds, spread
-from logcl.experiments.bench.table import label
+from logcl.experiments.bench.summary import (
+    accuracy,
+    forgetting,
+    group_by,
+    label,
+    mean_accuracy,
+    mean_bytes,
+)
 from logcl.experiments.result import Result
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(NamedTuple):
     """One method (and setting) on one stream, by seed."""
 
     label: str
@@ -21,36 +27,24 @@ class Runs:
 
     @property
     def first(self) -> Result:
-        """Of the lowest seed: the one that is shown where means make no sense."""
+        """The lowest seed: shown where an average makes no sense."""
         return self.results[0]
 
-    @property
-    def accuracy(self) -> float:
-        """At the end, mean over seeds."""
-        return float(np.mean([result.final_accuracy for result in self.results]))
 
-    @property
-    def counter(self) -> bool:
-        """Whether samples are held in levels, as bits of their number."""
-        return self.first.max_generation is not None
-
-
-@dataclass(frozen=True)
-class Study:
-    """Methods on the same stream, in the same tasks; LogCL first, then the best."""
+class Study(NamedTuple):
+    """Methods on the same stream and tasks; LogCL first, then best first."""
 
     title: str
     methods: tuple[Runs, ...]
 
     @property
     def tasks(self) -> int:
-        """How many."""
+        """Number of tasks."""
         return len(self.methods[0].first.tasks)
 
 
-@dataclass(frozen=True)
-class Number:
-    """A headline."""
+class Number(NamedTuple):
+    """A headline number."""
 
     name: str
     value: str
@@ -58,57 +52,47 @@ class Number:
 
 
 def studies(results: Sequence[Result]) -> tuple[Study, ...]:
-    """All results, each in one study; in the order of their streams' names."""
-    groups: dict[tuple[str, str, int], dict[str, list[Result]]] = {}
-    for result in sorted(results, key=lambda result: result.seed):
-        key = (result.stream, result.subset or "", len(result.tasks))
-        groups.setdefault(key, {}).setdefault(label(result), []).append(result)
+    """All results, each in one study, sorted by stream."""
+    by_seed = sorted(results, key=lambda result: result.seed)
+    groups = group_by(by_seed, lambda r: (r.stream, r.subset or "", len(r.tasks)))
     found = []
-    for key in sorted(groups):
-        methods = [Runs(name, tuple(mine)) for name, mine in groups[key].items()]
-        methods.sort(key=lambda runs: (not runs.counter, -runs.accuracy, runs.label))
-        tasks = f"{key[2]} task{'' if key[2] == 1 else 's'}"
-        parts = (key[0], key[1], tasks, f"{len(methods[0].first.classes)} classes")
+    for (stream, subset, tasks), mine in sorted(groups.items()):
+        methods = [Runs(name, tuple(runs)) for name, runs in group_by(mine, label).items()]
+        methods.sort(key=lambda r: (not r.first.has_levels, -mean_accuracy(r.results), r.label))
+        parts = stream, subset, f"{tasks} task{'' if tasks == 1 else 's'}", f"{len(mine[0].classes)} classes"
         found.append(Study(", ".join(filter(None, parts)), tuple(methods)))
     return tuple(found)
 
 
 def headline(study: Study) -> tuple[Number, ...]:
-    """The numbers of the study's first method: LogCL, or the best if LogCL is not among them."""
-    mine = study.methods[0]
-    seeds = f"seed {mine.first.seed}" if len(mine.results) == 1 else f"mean of {len(mine.results)} runs"
-    held = float(np.mean([r.memory_bytes for r in mine.results]))
-    raw = float(np.mean([r.raw_bytes for r in mine.results]))
-    forgotten = [100 * r.forgetting for r in mine.results if r.forgetting is not None]
-    found = [Number("final accuracy", f"{_accuracy(mine)} %", f"{mine.label}, {seeds}")]
-    joint = next((runs for runs in study.methods if runs.first.method == "joint"), None)
-    if joint and joint is not mine:
-        side = "above" if mine.accuracy >= joint.accuracy else "below"
-        detail = f"joint training on raw data: {_accuracy(joint)} %"
-        found.append(Number(f"points {side} joint", _gap(mine, joint), detail))
+    """The numbers of the study's first method: LogCL, or the best one if LogCL is not among them."""
+    name, results = study.methods[0]
+    seeds = f"seed {results[0].seed}" if len(results) == 1 else f"mean of {len(results)} runs"
+    kept = mean_bytes(results)
+    raw = float(np.mean([r.raw_bytes for r in results]))
+    found = [Number("final accuracy", f"{accuracy(results, 1)} %", f"{name}, {seeds}")]
+    joint = next((runs.results for runs in study.methods if runs.first.method == "joint"), results)
+    if joint is not results:
+        side = "above" if mean_accuracy(results) >= mean_accuracy(joint) else "below"
+        detail = f"joint training on raw data: {accuracy(joint, 1)} %"
+        found.append(Number(f"points {side} joint", _gap(results, joint), detail))
     found.append(
-        Number("bytes kept", human_bytes(held), f"{100 * held / raw:.1f} % of {human_bytes(raw)} raw")
+        Number("bytes kept", human_bytes(kept), f"{100 * kept / raw:.1f} % of {human_bytes(raw)} raw")
     )
-    if forgotten:
-        found.append(
-            Number("forgetting", f"{spread(forgotten, 1)} %", "best earlier accuracy less the final one")
-        )
+    if (lost := forgetting(results, 1)) != "–":
+        found.append(Number("forgetting", f"{lost} %", "best earlier accuracy minus final accuracy"))
     for phase, what in (("absorb", "into the memory"), ("train", "the classifier")):
-        spent = [r.seconds[phase] for r in mine.results if phase in r.seconds]
+        spent = [r.seconds[phase] for r in results if phase in r.seconds]
         if spent:
             found.append(Number(f"time to {phase}", human_seconds(float(np.mean(spent))), what))
     return tuple(found)
 
 
-def _accuracy(runs: Runs) -> str:
-    return spread([100 * result.final_accuracy for result in runs.results], 1)
-
-
-def _gap(mine: Runs, joint: Runs) -> str:
-    """Percentage points between both, by seed where they have seeds in common."""
-    other = {result.seed: result.final_accuracy for result in joint.results}
-    sign = 1 if mine.accuracy >= joint.accuracy else -1
-    pairs = [100 * (r.final_accuracy - other[r.seed]) for r in mine.results if r.seed in other]
-    if len(pairs) < len(mine.results) or len(pairs) < len(joint.results):
-        pairs = [100 * (mine.accuracy - joint.accuracy)]
-    return spread([sign * gap for gap in pairs], 1)
+def _gap(mine: Sequence[Result], joint: Sequence[Result]) -> str:
+    """Percentage points between both, seed by seed if they have the same seeds."""
+    other = {result.seed: result.final_accuracy for result in joint}
+    gaps = [100 * (r.final_accuracy - other[r.seed]) for r in mine if r.seed in other]
+    difference = 100 * (mean_accuracy(mine) - mean_accuracy(joint))
+    if len(gaps) < max(len(mine), len(joint)):
+        gaps = [difference]
+    return spread([gap if difference >= 0 else -gap for gap in gaps], 1)

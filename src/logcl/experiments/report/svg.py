@@ -10,9 +10,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from logcl.core.errors import CannotWrite
 from logcl.core.files import write_atomically
 from logcl.experiments.report.figures.canvas import HIT, INK, Drawing, styled
+from logcl.experiments.result import make_folder
 
 _RESOLUTION = 150  # dots per inch
 _NOTHING = {"Date": None, "Creator": None, "Format": None, "Type": None}
@@ -21,13 +21,12 @@ _INHERITED = {"stroke-linejoin": "round", "stroke-linecap": "butt"}  # matplotli
 
 
 def inline(drawing: Drawing, prefix: str) -> str:
-    """An <svg> element for a page: as wide as its place, text in the page's font, ink in the text's colour.
+    """An <svg> element for a page: as wide as its container, in the page's font and text colour.
 
-    Its ids begin with `prefix`, so that the clip paths of two figures are not confused; hovering over a mark
-    shows what it stands for.
+    Its ids start with `prefix`, so that two figures do not share clip paths. Marks have hover texts.
     """
     with styled(), warnings.catch_warnings():
-        # Names in any script: the page's font has the letters that the one measured here may lack.
+        # The font used for layout here may lack letters that the page's font has.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         root = ElementTree.fromstring(_svg(drawing, transparent=True))
     _plain_names(root)
@@ -45,11 +44,8 @@ def inline(drawing: Drawing, prefix: str) -> str:
 
 
 def save(drawings: Sequence[Drawing], folder: Path) -> list[Path]:
-    """Each as NAME.png, 150 dots an inch, and NAME.svg, black on white; returns the files."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotWrite(f"the folder {folder} cannot be made ({error.strerror})") from error
+    """Write each figure as NAME.png (150 dpi) and NAME.svg, black on white; returns the files."""
+    make_folder(folder)
     written = []
     for drawing in drawings:
         targets = drawing.figure.findobj(lambda artist: (artist.get_gid() or "").startswith(HIT))
@@ -76,7 +72,7 @@ def _svg(drawing: Drawing, *, transparent: bool) -> str:
 
 
 def _plain_names(root: Element) -> None:
-    """Without name spaces: inside HTML an <svg> needs none."""
+    """Remove XML namespaces, which an <svg> inside HTML does not need."""
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
         for name in [name for name in element.attrib if "}" in name]:
@@ -84,7 +80,7 @@ def _plain_names(root: Element) -> None:
 
 
 def _explain(root: Element, gid: str, texts: Sequence[str]) -> None:
-    """Give each mark of an artist its <title>."""
+    """Give each mark of an artist its hover text, a <title>."""
     group = next((element for element in root.iter("g") if element.get("id") == gid), None)
     marks = [] if group is None else list(_marks(group))
     if len(marks) != len(texts):
@@ -96,7 +92,7 @@ def _explain(root: Element, gid: str, texts: Sequence[str]) -> None:
 
 
 def _marks(group: Element) -> Iterator[Element]:
-    """What is drawn, in order; definitions are not."""
+    """The marks below a group, in the order drawn, without definitions."""
     for child in group:
         if child.tag in _MARKS:
             yield child
@@ -105,7 +101,7 @@ def _marks(group: Element) -> Iterator[Element]:
 
 
 def _own_ids(root: Element, prefix: str) -> None:
-    """Keep only ids that something refers to, and make them unlike those of other figures."""
+    """Keep only ids that are referenced, with a prefix that no other figure has."""
     reference = re.compile(r"#([\w.-]+)\)?$")
     used = set()
     for element in root.iter():
@@ -122,11 +118,10 @@ def _own_ids(root: Element, prefix: str) -> None:
 
 
 def _compact(element: Element) -> None:
-    """Hundredths of a point are enough; no line breaks; text without a font of its own."""
+    """Two decimals, no line breaks, no fonts except monospace."""
+    element.tail = None
     if element.tag not in ("text", "tspan", "title"):
-        element.text = element.tail = None
-    else:
-        element.tail = None
+        element.text = None
     for name in ("d", "x", "y", "width", "height", "transform"):
         if name in element.attrib:
             element.set(name, _rounded(element.attrib[name]))

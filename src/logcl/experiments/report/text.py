@@ -1,4 +1,4 @@
-"""Results → Markdown, JSON, CSV."""
+"""A report as Markdown, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from logcl.experiments.report.study import Number
 
 
 def markdown(document: Document) -> str:
-    """Headline, tables and settings, for a README."""
+    """Headline numbers, tables and settings, for a README."""
     parts = [f"# {document.heading}", document.intro]
-    for study, numbers in document.headlines():
-        parts.append(f"## {study}" if len(document.studies) > 1 else "")
+    for title, numbers in document.headlines():
+        parts.append(title and f"## {title}")
         parts.append("\n".join(map(_bullet, numbers)))
-    if document.results:
+    if document.summary:
         parts += [_titled("Summary", document.summary), *document.warnings]
-    parts += [_titled(table.title, table) for table in document.tables]
-    parts += [_titled(table.title, table) for table in (*document.settings, *filter(None, [document.runs]))]
+    parts += [_titled(table.title, table) for table in (*document.tables, *document.provenance)]
     parts.append(f"Made {document.made} by logcl {document.version}.")
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
 def as_json(document: Document) -> str:
-    """The results as they are, and the rows of the tables by column."""
+    """The results themselves, and the rows of all tables by column."""
     content = {
         "title": document.heading,
         "made": document.made,
-        "summary": document.summary.records() if document.results else [],
+        "summary": document.summary.records() if document.summary else [],
         "tables": [{"title": table.title, "records": table.records()} for table in document.tables],
         "results": [result.model_dump(mode="json") for result in document.results],
     }
@@ -37,11 +36,11 @@ def as_json(document: Document) -> str:
 
 
 def as_csv(document: Document) -> str:
-    """The summary; without results the first of the other tables."""
-    tables = (*([document.summary] if document.results else []), *document.tables)
-    if not tables:
-        raise BadInput("there is no table to write as csv, only figures")
-    return tables[0].csv()
+    """The summary, or the first table of a document without results."""
+    for table in (document.summary, *document.tables):
+        if table is not None:
+            return table.csv()
+    raise BadInput("there is no table to write as csv, only figures; choose another format")
 
 
 def _titled(title: str, table: Table) -> str:

@@ -1,8 +1,8 @@
-"""What all figures share: their look, their marks, and what a figure is."""
+"""What all figures share: style, marks, and the type `Drawing`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -14,19 +14,20 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 INK = "#010203"
-"""Text, axes and grid: black on paper, and on a page the colour of the text around (see `svg.inline`)."""
+"""Text, axes and grid: black in files, the colour of the surrounding text on a page (see `svg.inline`)."""
 HIT = "hit-"
-"""Artists whose gid begins so are large, invisible targets for a pointer: on pages only, not in files."""
+"""Prefix of the gid of large, invisible hover targets: on pages only, not in files."""
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9")
-"""Okabe and Ito's colours for all kinds of sight, less black and yellow, which one of the schemes hides."""
+"""Okabe and Ito's colours, safe for colour blindness, without black and yellow, which vanish on dark or light
+backgrounds."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""One more than there are colours: 42 methods differ in the pair of both."""
+"""One more than there are colours, so that 42 methods differ in colour or marker."""
 GREY = "#8a8a8a"
 
 Size = Literal["narrow", "medium", "wide"]
 WIDTHS: dict[Size, float] = {"narrow": 4.6, "medium": 6.0, "wide": 9.0}
-"""In inches: three, two or one beside each other; a narrow figure fits a phone, others are scrolled there."""
+"""In inches. A narrow figure fits a phone; the others scroll there."""
 
 _STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -45,9 +46,9 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "legend.labelcolor": INK,
     "svg.fonttype": "none",
-    "svg.hashsalt": "logcl",  # ids that do not change from run to run
+    "svg.hashsalt": "logcl",  # reproducible ids
     "text.color": INK,
-    "text.parse_math": False,  # a class may be called $
+    "text.parse_math": False,  # class names may contain $
     "xtick.color": INK,
     "ytick.color": INK,
 }
@@ -55,31 +56,31 @@ _STYLE: dict[str, Any] = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Also a decorator: figures made and drawn inside look alike, whatever a user's own style is."""
+    """Context or decorator: figures created and drawn inside look alike, whatever the user's own style."""
     with style.context(_STYLE, after_reset=True):
         yield
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure with all that is said about it."""
+    """A figure with its texts."""
 
     name: str
-    """Of its files and its place on the page: lower case, digits and hyphens."""
+    """Base name of its files: lower-case letters, digits and hyphens."""
     title: str
     alternative: str
-    """What the data say, for those who do not see the figure."""
+    """Alternative text: what the data show."""
     figure: Figure
     caption: str = ""
     """How to read it."""
     hover: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By the gid of an artist: a text for each of its marks, in the order drawn."""
+    """Hover texts by the gid of an artist: one per mark, in the order drawn."""
     size: Size = "narrow"
-    """How much of a page's width it needs."""
+    """Share of the page width."""
 
 
 class Box(NamedTuple):
-    """A rectangle in the units of the axes."""
+    """A rectangle in data coordinates."""
 
     x: float
     y: float
@@ -88,38 +89,54 @@ class Box(NamedTuple):
 
 
 def sheet(size: Size, height: float) -> Figure:
-    """An empty figure, inches high, which makes room for its labels and for legends outside the axes."""
+    """An empty figure, `height` inches high, with a layout that makes room for labels and legends."""
     return Figure(figsize=(WIDTHS[size], height), layout="constrained")
 
 
 def boxes(axes: Axes, where: Sequence[Box], colours: Sequence[str], gid: str, **look: Any) -> None:
-    """Filled rectangles as one artist, a mark each; the axes' limits are left alone."""
+    """Filled rectangles as one artist, one mark each; does not change the limits of the axes."""
     corners = [
         [(b.x, b.y), (b.x + b.width, b.y), (b.x + b.width, b.y + b.height), (b.x, b.y + b.height)]
         for b in where
     ]
-    # They lie inside the axes: a clip path on each would double the size of a large map.
+    # All lie inside the axes; a clip path on each would double the size of a large map.
     axes.add_collection(
         PolyCollection(corners, facecolors=list(colours), gid=gid, clip_on=False, **look), autolim=False
     )
 
 
+def line(
+    axes: Axes, number: int, points: Iterable[tuple[float, float]], texts: Sequence[str], **look: Any
+) -> dict[str, tuple[str, ...]]:
+    """Plot line `number`, in its colour and marker; returns the hover texts of its points by gid."""
+    x, y = zip(*points, strict=True)
+    gid = f"{HIT}{number}"
+    axes.plot(x, y, color=colour(number), marker=MARKERS[number % len(MARKERS)], **look)
+    axes.plot(x, y, "o", color=colour(number), markersize=11, alpha=0, gid=gid, zorder=4)
+    return {gid: tuple(texts)}
+
+
+def colour(number: int) -> str:
+    """The colour of a line or row."""
+    return COLOURS[number % len(COLOURS)]
+
+
 def on(colour: str) -> str:
-    """Black or white, whichever is read more easily on a colour."""
+    """Black or white, whichever has more contrast on a colour."""
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    # Where both have the same contrast: (1 + 0.05) / (y + 0.05) = (y + 0.05) / 0.05.
+    # Both have the same contrast where (1 + 0.05) / (y + 0.05) = (y + 0.05) / 0.05.
     return "#000000" if luminance > 0.179 else "#ffffff"
 
 
 def slug(text: str) -> str:
-    """A name for files and ids: lower case letters, digits, and hyphens for everything else."""
+    """A name for files and ids: lower-case letters and digits, hyphens for everything else."""
     kept = "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower())
     return "-".join(kept.split()) or "x"
 
 
 def shortened(text: str, most: int = 16) -> str:
-    """At most so many characters."""
+    """At most `most` characters, with an ellipsis if some are cut."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -129,7 +146,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def round_ones(numbers: Sequence[int], most: int) -> list[int]:
-    """Positions of at most so many of the ascending numbers, for an axis: multiples of 1, 2, 5, 10, …"""
+    """Positions of at most `most` of the ascending numbers, for axis labels: multiples of 1, 2, 5, 10, …"""
     if len(numbers) <= most:
         return list(range(len(numbers)))
     for step in (digit * 10**power for power in range(18) for digit in (1, 2, 5)):
@@ -140,5 +157,5 @@ def round_ones(numbers: Sequence[int], most: int) -> list[int]:
 
 
 def grown(rows: int, each: float, least: float, most: float, around: float) -> float:
-    """A height in inches for so many rows, between two bounds, and what is around them."""
+    """Height in inches of a figure: `each` per row, between two bounds, plus what surrounds the rows."""
     return min(max(rows * each, least), most) + around

@@ -1,4 +1,4 @@
-"""Accuracy, bytes and seconds after each task: one line a method, its standard error as a band."""
+"""Accuracy, bytes and seconds after each task: one line per method, its standard error as a band."""
 
 from __future__ import annotations
 
@@ -10,33 +10,21 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from logcl.core.text import human_bytes, human_seconds
-from logcl.experiments.report.figures.canvas import (
-    COLOURS,
-    GREY,
-    HIT,
-    MARKERS,
-    Drawing,
-    Size,
-    listed,
-    round_ones,
-    sheet,
-    shortened,
-    styled,
-)
+from logcl.experiments.bench.summary import standard_error
+from logcl.experiments.report.figures import canvas
+from logcl.experiments.report.figures.canvas import Drawing, Size, styled
 from logcl.experiments.report.study import Runs, Study
 from logcl.experiments.result import Result
 
 _WIDE_RANGE = 30
-"""Ends of lines that differ by more than this factor are drawn on a logarithmic axis."""
-
-
+"""Lines that end further apart than this factor are drawn on a logarithmic axis."""
 _FEW = 8
-"""More methods than this get a larger figure."""
+"""More methods than this need a larger figure."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line: what was measured after some of the tasks."""
+    """A line: a measure after some of the tasks."""
 
     label: str
     task: NDArray[np.int64]
@@ -44,11 +32,11 @@ class Series:
     mean: NDArray[np.float64]
     """(points,) over seeds."""
     error: NDArray[np.float64]
-    """(points,) standard error of the mean; 0 for a single seed."""
+    """(points,) standard error of the mean."""
 
 
 def series(runs: Runs, measure: Callable[[Result], Sequence[float | None]]) -> Series:
-    """Of a measure of each task; tasks that no seed was examined after are left out."""
+    """A measure of each task, averaged over seeds; tasks without a value are left out."""
     by_task = [
         [value for value in column if value is not None]
         for column in zip(*(measure(result) for result in runs.results), strict=True)
@@ -58,24 +46,24 @@ def series(runs: Runs, measure: Callable[[Result], Sequence[float | None]]) -> S
         runs.label,
         np.array(known, dtype=np.int64) + 1,
         np.array([np.mean(by_task[k]) for k in known], dtype=np.float64),
-        np.array([_error(by_task[k]) for k in known], dtype=np.float64),
+        np.array([standard_error(by_task[k]) for k in known], dtype=np.float64),
     )
 
 
 def accuracy(study: Study) -> Drawing | None:
-    """In per cent, on all classes seen so far; None unless a method was examined after several tasks."""
+    """In percent, on all classes seen so far; None unless a method was evaluated after several tasks."""
 
     def measure(result: Result) -> list[float | None]:
         return [None if t.accuracy is None else 100 * t.accuracy for t in result.tasks]
 
     return _draw(
         "accuracy", "Accuracy after each task", "accuracy %", study, measure, lambda value: f"{value:.1f} %",
-        "On the test samples of all classes seen so far, no task label given.",
+        "On the test samples of all classes seen so far, without task labels.",
     )  # fmt: skip
 
 
 def memory(study: Study) -> Drawing | None:
-    """Bytes kept after each task, beside what the raw samples would take."""
+    """Bytes kept after each task, and the size of the raw samples."""
     first = study.methods[0].first
     counts = np.cumsum([task.samples for task in first.tasks])
     raw = Series(
@@ -87,13 +75,13 @@ def memory(study: Study) -> Drawing | None:
     return _draw(
         "memory", "Bytes kept after each task", "bytes kept", study,
         lambda result: [task.memory_bytes for task in result.tasks], human_bytes,
-        "All that is needed to go on with the next task; the dotted line is what the raw samples would take.",
+        "Everything a method must keep to continue with the next task. Dotted: size of the raw samples.",
         raw,
     )  # fmt: skip
 
 
 def seconds(study: Study) -> Drawing | None:
-    """What each task took to absorb and to train on."""
+    """Time to absorb each task and to train on it."""
 
     def measure(result: Result) -> list[float | None]:
         return [
@@ -102,8 +90,8 @@ def seconds(study: Study) -> Drawing | None:
         ]
 
     return _draw(
-        "seconds", "Seconds for each task", "seconds", study, measure, human_seconds,
-        "Absorbing the task and training the classifier, which is trained only where it is examined.",
+        "seconds", "Seconds per task", "seconds", study, measure, human_seconds,
+        "Absorbing the task and training the classifier, which is trained only where it is evaluated.",
     )  # fmt: skip
 
 
@@ -118,69 +106,54 @@ def _draw(
     caption: str,
     raw: Series | None = None,
 ) -> Drawing | None:
+    """One line per method; None unless one of them has two points."""
     lines = [series(runs, measure) for runs in study.methods]
-    if max(len(line.task) for line in lines) < 2:
+    if max(len(one.task) for one in lines) < 2:
         return None
     size: Size = "narrow" if len(lines) <= _FEW else "medium"
     columns = 2 if size == "narrow" else 3
-    figure = sheet(size, (2.9 if size == "narrow" else 3.7) + 0.22 * -(-len(lines) // columns))
+    figure = canvas.sheet(size, (2.9 if size == "narrow" else 3.7) + 0.22 * -(-len(lines) // columns))
     axes = figure.add_subplot()
-    hover = {}
-    ends = [float(line.mean[-1]) for line in (*lines, *([raw] if raw else [])) if len(line.task)]
+    ends = [float(one.mean[-1]) for one in (*lines, *([raw] if raw else [])) if len(one.task)]
     if min(ends) > 0 and max(ends) / min(ends) > _WIDE_RANGE and unit != "accuracy %":
         axes.set_yscale("log")
         axes.minorticks_off()
-        lines = [_above_zero(line) for line in lines]
-    for number, line in enumerate(lines):
-        if not len(line.task):
+        lines = [_above_zero(one) for one in lines]
+    hover: dict[str, tuple[str, ...]] = {}
+    for number, one in enumerate(lines):
+        if not len(one.task):
             continue
-        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
-        axes.plot(
-            line.task, line.mean, color=colour, marker=marker, markersize=5.0 if study.tasks <= 25 else 2.5,
-            label=shortened(line.label, 24), linewidth=1.2 if number else 2, zorder=2 if number else 3,
+        texts = [
+            f"{one.label}, after task {task}: {_plus_minus(mean, error, written)}"
+            for task, mean, error in zip(one.task, one.mean, one.error, strict=True)
+        ]
+        hover |= canvas.line(
+            axes, number, zip(one.task, one.mean, strict=True), texts,
+            label=canvas.shortened(one.label, 24), markersize=5.0 if study.tasks <= 25 else 2.5,
+            linewidth=1.2 if number else 2, zorder=2 if number else 3,
         )  # fmt: skip
-        if line.error.any():
-            axes.fill_between(
-                line.task, line.mean - line.error, line.mean + line.error, color=colour, alpha=0.2, lw=0
-            )
-        gid = f"{HIT}{number}"
-        axes.plot(line.task, line.mean, "o", color=colour, markersize=11, alpha=0, gid=gid, zorder=4)
-        hover[gid] = tuple(
-            f"{line.label}, after task {task}: {_pm(mean, error, written)}"
-            for task, mean, error in zip(line.task, line.mean, line.error, strict=True)
-        )
+        if one.error.any():
+            band = one.mean - one.error, one.mean + one.error
+            axes.fill_between(one.task, *band, color=canvas.colour(number), alpha=0.2, lw=0)
     if raw:
-        axes.plot(raw.task, raw.mean, color=GREY, linestyle=":", label=raw.label, zorder=1)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value, unit, written)))
-    axes.set_xticks([k + 1 for k in round_ones(range(1, study.tasks + 1), 10)])
+        axes.plot(raw.task, raw.mean, color=canvas.GREY, linestyle=":", label=raw.label, zorder=1)
+    tick = written if unit == "bytes kept" else "{:g}".format
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+    axes.set_xticks([k + 1 for k in canvas.round_ones(range(1, study.tasks + 1), 10)])
     axes.set(xlabel="task", ylabel=unit)
     axes.grid(axis="y")
     figure.legend(loc="outside lower center", ncols=columns, handlelength=2.5)
-    reached = [f"{line.label} ends at {written(line.mean[-1])}" for line in lines if len(line.task)]
-    return Drawing(name, title, f"{title}: {listed(reached)}.", figure, caption + _bands(lines), hover, size)
+    reached = [f"{one.label} ends at {written(one.mean[-1])}" for one in lines if len(one.task)]
+    if any(one.error.any() for one in lines):
+        caption += " Lines are means over seeds, bands their standard errors."
+    return Drawing(name, title, f"{title}: {canvas.listed(reached)}.", figure, caption, hover, size)
 
 
-def _above_zero(line: Series) -> Series:
-    """What has a place on a logarithmic axis: a task that nothing was done for took no time."""
-    there = line.mean > 0
-    return Series(line.label, line.task[there], line.mean[there], line.error[there])
+def _above_zero(one: Series) -> Series:
+    """The points that a logarithmic axis can show."""
+    positive = one.mean > 0
+    return Series(one.label, one.task[positive], one.mean[positive], one.error[positive])
 
 
-def _tick(value: float, unit: str, written: Callable[[float], str]) -> str:
-    return written(value) if unit == "bytes kept" else f"{value:g}"
-
-
-def _error(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-
-
-def _pm(mean: float, error: float, written: Callable[[float], str]) -> str:
+def _plus_minus(mean: float, error: float, written: Callable[[float], str]) -> str:
     return f"{written(mean)} ± {written(error)}" if error else written(mean)
-
-
-def _bands(lines: Sequence[Series]) -> str:
-    return (
-        " Lines are means over seeds, bands their standard errors."
-        if any(e.error.any() for e in lines)
-        else ""
-    )

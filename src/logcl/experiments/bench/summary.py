@@ -1,0 +1,105 @@
+"""Results grouped and averaged: the table that every comparison starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from logcl.core.text import human_bytes, spread
+from logcl.experiments.bench.table import Table
+from logcl.experiments.result import Result
+from logcl.memory.presets import BUDGETS, USUAL_BUDGET
+from logcl.memory.presets import preset as preset_settings
+from logcl.methods import keeps
+
+Results = Sequence[Result]
+Key = TypeVar("Key", bound=Hashable)
+
+
+def group_by(results: Iterable[Result], key: Callable[[Result], Key]) -> dict[Key, list[Result]]:
+    """Results with equal keys together, in order of first appearance."""
+    groups: dict[Key, list[Result]] = {}
+    for result in results:
+        groups.setdefault(key(result), []).append(result)
+    return groups
+
+
+def mean_accuracy(results: Results) -> float:
+    """Final accuracy, averaged over results; -1 without any, so that they sort last."""
+    return float(np.mean([result.final_accuracy for result in results] or [-1.0]))
+
+
+def mean_bytes(results: Results) -> float:
+    """Bytes kept, averaged over results."""
+    return float(np.mean([result.memory_bytes for result in results]))
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean; 0 for a single value."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def accuracy(results: Results, digits: int = 2) -> str:
+    """Final accuracy in percent: mean ± standard error over seeds."""
+    return spread([100 * result.final_accuracy for result in results], digits)
+
+
+def forgetting(results: Results, digits: int = 2) -> str:
+    """In percent: mean ± standard error over the seeds where it is known."""
+    return spread([100 * r.forgetting for r in results if r.forgetting is not None], digits)
+
+
+def summary(results: Results) -> Table:
+    """One row per method, stream and setting; best first within a stream; means over seeds."""
+    groups = group_by(results, lambda r: (r.stream, r.subset or "", label(r)))
+    several = len({key[:2] for key in groups}) > 1
+    records = []
+    for key in sorted(groups, key=lambda key: (key[:2], -mean_accuracy(groups[key]))):
+        mine = groups[key]
+        kept = mean_bytes(mine)
+        records.append(
+            ({"stream": " · ".join(filter(None, key[:2]))} if several else {})
+            | {
+                "method": key[2],
+                "seeds": str(len(mine)),
+                "accuracy %": accuracy(mine),
+                "forgetting %": forgetting(mine),
+                "bytes kept": human_bytes(kept),
+                "% of raw": f"{100 * kept / np.mean([r.raw_bytes for r in mine]):.1f}",
+                "absorb s": _seconds(mine, "absorb"),
+                "train s": _seconds(mine, "train"),
+            }
+        )
+    first = results[0]
+    title = f"{first.stream}, {len(first.tasks)} tasks, {len(first.classes)} classes"
+    note = (
+        "Accuracy over all classes after the last task, without task labels; forgetting as in Chaudhry et "
+        "al. 2018; bytes: everything a method must keep to continue with the next task. Accuracy and "
+        "forgetting are means ± standard errors over seeds, bytes and seconds are means."
+    )
+    return Table.of("All runs" if several else title, records, [note])
+
+
+def label(result: Result) -> str:
+    """The method, and where its settings differ from the defaults."""
+    preset = result.settings.preset
+    parts = [result.method, *([preset] if preset != "fast" else [])]
+    default = preset_settings(preset, result.settings.image_shape).generator
+    mine = result.settings.generator
+    if result.has_levels and mine.bytes_per_sample not in (None, default.bytes_per_sample):
+        parts.append(f"{mine.bytes_per_sample:g} B")
+    if result.has_levels and mine.psnr not in (None, default.psnr):
+        parts.append(f"{mine.psnr:g} dB")
+    if codec := result.options.get("codec"):
+        wanted = result.options.get("bytes_per_sample")
+        parts += [codec, *([f"{wanted:g} B"] if wanted else [])]
+    if keeps(result.method) == "budget" and result.budget not in (None, BUDGETS.get(preset, USUAL_BUDGET)):
+        parts.append(str(result.budget))
+    return ", ".join(parts)
+
+
+def _seconds(results: Results, phase: str) -> str:
+    values = [result.seconds[phase] for result in results if phase in result.seconds]
+    return f"{np.mean(values):.0f}" if values else "–"
