@@ -44,7 +44,9 @@ def settings(data: Mapping[str, Any]) -> dict[str, Any]:
         "kind": "labels", "network": "labeller", "width": "labeller_width", "training": "labeller_training",
         "smallest": "smallest",
     }  # fmt: skip
-    data["labels"] = {new: old[key] for new, key in labels.items() if key in old}
+    # Where labels are stored, settings of the labeller had no effect.
+    read = old.get("labels") == "labeller"
+    data["labels"] = {new: old[key] for new, key in labels.items() if key in old} if read else {}
     return data
 
 

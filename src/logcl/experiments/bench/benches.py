@@ -15,8 +15,8 @@ from logcl.experiments.bench.grid import Cell, Scale, Thinning
 Changes = dict[str, Any]
 
 _QUICK: Changes = {
-    "generator.epochs": 1, "generator.min_steps": 4, "generator.warm_up_epochs": 1,
-    "generator.labeller_training.epochs": 1, "generator.labeller_training.min_steps": 4,
+    "codec.epochs": 1, "codec.min_steps": 4, "codec.warm_up_epochs": 1,
+    "labels.training.epochs": 1, "labels.training.min_steps": 4,
     "classifier.epochs": 1, "classifier.min_steps": 4, "classifier.batch_size": 8, "unit": 32,
 }  # fmt: skip
 """Settings with which any method runs in a second and learns nothing."""
@@ -37,8 +37,8 @@ _QUICK_OPTIONS: dict[str, Changes] = {
 }
 
 _BRIEF: dict[str, Changes] = {
-    "fast": {"generator.min_steps": 600},
-    "paper-cpu": {"generator.min_steps": 300, "generator.labeller_training.min_steps": 750},
+    "fast": {"codec.min_steps": 600},
+    "paper-cpu": {"codec.min_steps": 300, "labels.training.min_steps": 750},
 }
 _BRIEF_OPTIONS: dict[str, Changes] = {"hypercl": {"generator.min_steps": 300}}
 """For grey images at scale `small`: three eighths of a generator's minimum of steps."""
@@ -146,13 +146,13 @@ def _extreme(scale: Scale, seed: int) -> Iterator[Cell]:
     if scale == "small":
         # A third of the characters: a smaller unit, so that the counter counts as far, and fewer steps, so
         # that one model can be retrained 100 times.
-        changes |= {"unit": 128, "generator.min_steps": 300, "classifier.epochs": 5}
+        changes |= {"unit": 128, "codec.min_steps": 300, "classifier.epochs": 5}
     cell = Cell(stream="omniglot-100", method="joint", seed=seed, tasks=tasks)
     warm = {"classifier.warm_start": True, "classifier.warm_share": share}
     for method in ("logcl", "replay-buffer", "generative-replay"):
         # One model is retrained 100 times, each time from a warm start, where LogCL fits 8 models: fewer
         # steps each time, four times as many in total.
-        fewer = {"generator.min_steps": 600} if method == "generative-replay" and scale == "full" else {}
+        fewer = {"codec.min_steps": 600} if method == "generative-replay" and scale == "full" else {}
         update = {"method": method, "evaluate": "every", "changes": {**changes, **warm, **fewer}}
         yield cell.model_copy(update=update)
     # Once, at the end, for as many steps as the others take in total.
@@ -172,7 +172,7 @@ def _bytes(scale: Scale, seed: int) -> Iterator[Cell]:
         changes: Changes = {}
         thinning = None
         if scale == "small":
-            changes = {"generator.min_steps": 400} if stream == "mnist" else {"classifier.width": 16}
+            changes = {"codec.min_steps": 400} if stream == "mnist" else {"classifier.width": 16}
             thinning = Thinning(per_class=200) if stream == "mnist" else None
             samples = 2000
         elif scale == "smoke":
@@ -184,7 +184,7 @@ def _bytes(scale: Scale, seed: int) -> Iterator[Cell]:
         yield cell.model_copy(update={"method": "logcl", "variant": "paper-cpu", "preset": "paper-cpu"})
         for count in budgets:
             at = {"variant": f"{count}B"}
-            quality = {**changes, "generator.bytes_per_sample": count}
+            quality = {**changes, "codec.bytes_per_sample": count}
             yield cell.model_copy(update={**at, "method": "logcl", "changes": quality})
             yield cell.model_copy(update={**at, "method": "gdumb", "budget": f"{count * samples / 1e6}MB"})
             for codec in ("webp", "jpeg", "avif"):
@@ -195,11 +195,11 @@ def _bytes(scale: Scale, seed: int) -> Iterator[Cell]:
 
 def _growth(scale: Scale, seed: int) -> Iterator[Cell]:
     # Only the memory is measured: the classifier is trained once, briefly.
-    changes: Changes = {"classifier.epochs": 1, "classifier.min_steps": 4, "generator.min_steps": 100}
+    changes: Changes = {"classifier.epochs": 1, "classifier.min_steps": 4, "codec.min_steps": 100}
     tasks = {"smoke": 8, "small": 48, "full": 120}[scale]
     thinning = {"smoke": Thinning(per_class=40, test_per_class=5), "small": Thinning(per_class=1200)}
     if scale == "small":
-        changes |= {"generator.epochs": 2, "unit": 250}
+        changes |= {"codec.epochs": 2, "unit": 250}
     cell = Cell(
         stream="mnist", method="logcl", seed=seed, changes=changes, tasks=tasks, thinning=thinning.get(scale)
     )

@@ -28,7 +28,7 @@ from logcl.experiments import result
 from logcl.experiments import run as experiment
 from logcl.experiments.result import Result, make_folder
 from logcl.memory.presets import BUDGETS, USUAL_BUDGET, preset
-from logcl.memory.settings import override
+from logcl.memory.settings import applicable, override
 from logcl.nn.engines import Engine, Job, Local
 from logcl.streams import CATALOG, Stream, open_stream
 
@@ -175,8 +175,9 @@ def _run_cell(
         if not folder.parent.is_dir():
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="logcl-"))) / "cell"
         try:
+            settings = override(base, {**applicable(base, cell.changes), "seed": cell.seed})
             return experiment.run(
-                stream, cell.method, override(base, {**cell.changes, "seed": cell.seed}), folder,
+                stream, cell.method, settings, folder,
                 budget=cell.budget or BUDGETS.get(cell.preset, USUAL_BUDGET), options=cell.options,
                 evaluate=cell.evaluate, earlier="continue or replace", command=command, progress=progress,
             )  # fmt: skip

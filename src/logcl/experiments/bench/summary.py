@@ -86,12 +86,13 @@ def label(result: Result) -> str:
     """The method, and where its settings differ from the defaults."""
     preset = result.settings.preset
     parts = [result.method, *([preset] if preset != "fast" else [])]
-    default = preset_settings(preset, result.settings.image_shape).generator
-    mine = result.settings.generator
-    if result.has_levels and mine.bytes_per_sample not in (None, default.bytes_per_sample):
-        parts.append(f"{mine.bytes_per_sample:g} B")
-    if result.has_levels and mine.psnr not in (None, default.psnr):
-        parts.append(f"{mine.psnr:g} dB")
+    default, mine = preset_settings(preset, result.settings.image_shape).codec, result.settings.codec
+    if result.has_levels and mine != default:
+        if mine.name != default.name:
+            parts.append(mine.name)
+        for name, unit in (("bytes_per_sample", "B"), ("psnr", "dB")):
+            if (value := getattr(mine, name, None)) not in (None, getattr(default, name, None)):
+                parts.append(f"{value:g} {unit}")
     if codec := result.options.get("codec"):
         wanted = result.options.get("bytes_per_sample")
         parts += [codec, *([f"{wanted:g} B"] if wanted else [])]
