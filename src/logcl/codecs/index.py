@@ -11,6 +11,7 @@ level, then the decoder memorises the pairs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -46,7 +47,7 @@ class IndexSettings(CodecSettings, Recipe):
     """Hidden units, channels, or numbers per row (`superposed`) of the largest level."""
     weights: Precision = "half"
     """How weights are stored: one byte each and a scale per row, or in half precision."""
-    bits: int = Field(256, ge=1, le=65_536)
+    bits: int = Field(12, ge=1, le=65_536)
     """Length of a code; for `superposed` of its address, so that the table has 2^bits rows at every level."""
     smallest: float = Field(1 / 8, gt=0, le=1)
     """Size of the smallest levels' decoders relative to the largest."""
@@ -64,6 +65,16 @@ class IndexSettings(CodecSettings, Recipe):
         if self.network == "superposed" and self.bits > MOST_ADDRESS_BITS:
             raise ValueError(f"network = superposed needs bits up to {MOST_ADDRESS_BITS}, for 2^bits rows")
         return self
+
+    @classmethod
+    def for_images(cls, image_shape: ImageShape) -> IndexSettings:
+        """A table small enough for a CPU."""
+        values = math.prod(image_shape)
+        return cls(
+            network="superposed", assignment="none", bits=7 if values <= 256 else 12,
+            width=min(max(2 * values // 3, 96), 2048), warm_up_epochs=8, warm_up_learning_rate=3e-3,
+            epochs=10, learning_rate=3e-3, min_steps=800, batch_size=256,
+        )  # fmt: skip
 
     def decoder(self, image_shape: ImageShape) -> AutoencoderSpec:
         """The decoder of the largest level."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 from typing import Annotated, Any
 
@@ -21,23 +21,33 @@ GROUP = "logcl.codecs"
 
 def names() -> list[str]:
     """All codecs that can be used here."""
-    own = [module.name for module in iter_modules(codecs.__path__) if _in_file(module.name)]
-    return sorted({*own, *(point.name for point in entry_points(group=GROUP))})
+    return sorted(_all())
+
+
+def find(name: str) -> type[Codec]:
+    """The codec of this name; those of this package cannot be replaced from outside."""
+    codec = _all().get(name)
+    if isinstance(codec, EntryPoint):
+        try:
+            codec = codec.load()
+        except Exception as error:  # whatever another package raises
+            raise BadSettings(
+                f"codec {name!r} of {codec.value} cannot be imported ({printable(error)}); repair or remove "
+                f"the package that provides it"
+            ) from error
+    if codec is None:
+        raise BadSettings(
+            f"there is no codec {printable(name[:100])!r} here; install the package that provides it, or "
+            f"choose one of: {', '.join(names())}"
+        )
+    return codec
 
 
 @cache
-def find(name: str) -> type[Codec]:
-    """The codec of this name; those of this package cannot be replaced from outside."""
-    codec = _in_file(name) if any(module.name == name for module in iter_modules(codecs.__path__)) else None
-    for point in entry_points(group=GROUP) if codec is None else ():
-        if point.name == name:
-            codec = point.load()
-    if codec is None:
-        raise BadSettings(
-            f"there is no codec {printable(name)!r} here; install the package that provides it, or choose "
-            f"one of: {', '.join(names())}"
-        )
-    return codec
+def _all() -> dict[str, type[Codec] | EntryPoint]:
+    own = {module.name: _in_file(module.name) for module in iter_modules(codecs.__path__)}
+    others = {point.name: point for point in entry_points(group=GROUP)}
+    return {**others, **{name: codec for name, codec in own.items() if codec is not None}}
 
 
 def _in_file(name: str) -> type[Codec] | None:

@@ -57,11 +57,7 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
         small = channels == 1 and values <= 2048
         codec = (AutoencoderSettings if small else CosineSettings).for_images(image_shape)
     elif name == "paper-cpu":
-        codec = IndexSettings(
-            network="superposed", assignment="none", weights="half", bits=7 if tiny else 12,
-            width=min(max(2 * values // 3, 96), 2048), warm_up_epochs=8, warm_up_learning_rate=3e-3,
-            epochs=10, learning_rate=3e-3, min_steps=800, batch_size=256,
-        )  # fmt: skip
+        codec = IndexSettings.for_images(image_shape)
         labels = LabelSettings(
             kind="labeller", width=4 if tiny else 8,
             training=Recipe(epochs=20, min_steps=2000, learning_rate=1e-2),
