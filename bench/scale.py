@@ -35,8 +35,8 @@ from logcl.allocation import Slot
 from logcl.cli.plan import codec_of
 from logcl.core.settings import ImageShape
 from logcl.memory.file.sqlite import PAGE
-from logcl.memory.forecast.costs import ClassifierCosts, CodecCosts, Measured
 from logcl.memory.fitting import Fit
+from logcl.memory.forecast.costs import ClassifierCosts, CodecCosts, Measured
 from logcl.memory.local_model import LocalModel
 from logcl.memory.presets import preset
 from logcl.memory.samples import raw

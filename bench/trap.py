@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl.codecs import autoencoder
+from logcl.codecs.cosine import Cosine, CosineSpec
 from logcl.core.settings import ClassifierSettings, Recipe
 from logcl.core.text import spread
 from logcl.memory import diagnostics
@@ -243,16 +244,8 @@ def blurred(x: Images) -> Images:
 
 def coded(x: Images) -> Images:
     """Through rounded cosine coefficients of one step for all: a codec that needs no bytes in the file."""
-    shape = x.shape[1:]
-    decoder = networks.CosineDecoder(shape)
-    step = 0.25
-    with torch.no_grad():
-        decoder.unit.fill_(step * quantising.FINENESS)
-        parts = [
-            decoder(quantising._rounded(networks.coefficients(to_unit(part)), step) / quantising.FINENESS)
-            for part in torch.from_numpy(np.array(x)).split(1024)
-        ]
-    return (torch.cat(parts).clamp(0, 1) * 255).round().to(torch.uint8).numpy()
+    codec = Cosine(CosineSpec(image_shape=x.shape[1:], step=0.25))
+    return codec.decode(codec.encode(np.ascontiguousarray(x)), np.arange(len(x))).numpy()
 
 
 if __name__ == "__main__":

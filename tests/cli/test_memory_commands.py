@@ -450,7 +450,7 @@ def test_help_and_usage(logcl):
 def test_the_size_or_the_quality_of_a_code_is_an_option(tmp_path, npz, logcl, option, expected):
     path = tmp_path / "m.logcl"
     assert logcl("absorb", path, npz, "--unit", 32, *option, *QUICK).code == 0
-    generator = Memory.open(path).settings.generator
+    codec = Memory.open(path).settings.codec
     assert (codec.bytes_per_sample, codec.psnr) == expected
     assert logcl("absorb", path, npz, *option).code == 0  # the same again agrees
     other = logcl("absorb", path, npz, "--psnr", 23)

@@ -57,7 +57,7 @@ def test_show_with_a_change(logcl):
         (["magic"], "no preset 'magic'; choose one of: fast, paper-cpu, paper"),
         (["paper", "--dataset", "photos"], "no data set 'photos'"),
         (["paper", "--image-shape", "32"], "is not CHANNELSxHEIGHTxWIDTH"),
-        (["paper", "--set", "generator.epoch=1"], "no setting 'generator.epoch'"),
+        (["paper", "--set", "codec.epoch=1"], "no setting 'codec.epoch'"),
         (["paper", "--set", "labels.training=1"], "no setting 'labels.training'"),
     ],
 )

@@ -185,8 +185,8 @@ def test_the_size_or_the_quality_of_a_code_is_an_option(logcl, digits, option, e
     np.savez("few.npz", x=digits[0][:100], y=digits[1][:100])
     ran = logcl("run", "few.npz", "--tasks", 1, "--set", "unit=32", "--json", *option, *QUICK)
     assert ran.code == 0, ran.err
-    generator = json.loads(ran.out)["settings"]["generator"]
-    assert (generator["bytes_per_sample"], generator["psnr"]) == expected
+    codec = json.loads(ran.out)["settings"]["codec"]
+    assert (codec["bytes_per_sample"], codec["psnr"]) == expected
 
 
 def test_two_sizes_of_a_code_are_refused(tmp_path, logcl):

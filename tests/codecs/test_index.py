@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from logcl.codecs.stored import IndexCodes
 from torch import nn
 
 from logcl.allocation import Slot
 from logcl.codecs import bits as codes
-from logcl.codecs.stored import IndexCodes
 from logcl.core.errors import BadSettings
 from logcl.memory.local_model import LocalModel
 from logcl.memory.presets import preset

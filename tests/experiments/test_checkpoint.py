@@ -43,7 +43,7 @@ def stream():
 
 @pytest.fixture(scope="module")
 def settings():
-    few = {"generator.min_steps": 5, "generator.epochs": 1, "classifier.min_steps": 5, "classifier.epochs": 1}
+    few = {"codec.min_steps": 5, "codec.epochs": 1, "classifier.min_steps": 5, "classifier.epochs": 1}
     return override(preset("fast", (1, 8, 8)), {"seed": 1, "unit": 16, **few})
 
 
@@ -225,7 +225,7 @@ def test_two_processes_do_not_share_a_run(stream, settings, tmp_path):
 
 
 RUN = ["run", "digits", "--tasks", "3", "--method", "finetune,logcl", "--set", "unit=256", "--set",
-       "generator.min_steps=60", "--set", "generator.epochs=1", "--set", "classifier.min_steps=60",
+       "codec.min_steps=60", "--set", "codec.epochs=1", "--set", "classifier.min_steps=60",
        "--set", "classifier.epochs=1"]  # fmt: skip
 
 

@@ -22,8 +22,8 @@ def stream():
 @pytest.fixture(scope="module")
 def settings():
     changes = {
-        "generator.min_steps": 100,
-        "generator.epochs": 2,
+        "codec.min_steps": 100,
+        "codec.epochs": 2,
         "classifier.min_steps": 60,
         "classifier.epochs": 2,
     }

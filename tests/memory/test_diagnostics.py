@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from logcl.codecs.stored import BinaryCodes
 from torch import Tensor, nn
 
 from logcl import Classifier, Memory
 from logcl.codecs import bits as codes
-from logcl.codecs.stored import BinaryCodes
 from logcl.memory import diagnostics
 from logcl.memory.local_model import Description, LocalModel
 from logcl.memory.presets import preset

@@ -32,9 +32,7 @@ MODES = {
 
 
 def options(changes: dict) -> Settings:
-    return override(
-        preset("fast", (1, 8, 8)), {"codec.width": 128, "codec.min_steps": 400, **changes}
-    )
+    return override(preset("fast", (1, 8, 8)), {"codec.width": 128, "codec.min_steps": 400, **changes})
 
 
 def take(digits, count: int, start: int = 0) -> Samples:

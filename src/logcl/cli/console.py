@@ -44,9 +44,7 @@ DataDirOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="NAME=VALUE", help="Change a setting, e.g. codec.epochs=50. Repeatable."
-    ),
+    typer.Option("--set", metavar="NAME=VALUE", help="Change a setting, e.g. codec.epochs=50. Repeatable."),
 ]
 BytesOption = Annotated[float | None, typer.Option(help="Average bytes per sample; fractions are allowed.")]
 PsnrOption = Annotated[

@@ -87,9 +87,7 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 def applicable(settings: Settings, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The changes without those that only other codecs have, e.g. epochs where nothing is trained."""
     known = {name for name, _, _ in described(settings)}
-    return {
-        name: value for name, value in changes.items() if name in known or not name.startswith("codec.")
-    }
+    return {name: value for name, value in changes.items() if name in known or not name.startswith("codec.")}
 
 
 def parse(data: Mapping[str, Any]) -> Settings:

@@ -102,8 +102,8 @@ def result(tmp_path_factory):
     from logcl.streams import open_stream
 
     changes = {
-        "generator.min_steps": 20,
-        "generator.epochs": 1,
+        "codec.min_steps": 20,
+        "codec.epochs": 1,
         "classifier.min_steps": 5,
         "classifier.epochs": 1,
     }
@@ -152,6 +152,6 @@ def test_tables_hold_means_over_seeds_beside_published_accuracies(result):
 
 
 def test_the_summary_tells_settings_apart(result):
-    smaller = override(result.settings, {"generator.bytes_per_sample": 5})
+    smaller = override(result.settings, {"codec.bytes_per_sample": 5})
     table = summary([result, dressed(result, settings=smaller), dressed(result, method="er", budget="7")])
     assert {row[0] for row in table.rows} == {"logcl", "logcl, 5 B", "er, 7"}

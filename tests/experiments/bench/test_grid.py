@@ -17,7 +17,7 @@ from logcl.experiments.bench import grid
 from logcl.experiments.bench.grid import Cell, Estimate, Place, Thinning
 from logcl.experiments.result import find, read
 
-QUICK = {"generator.min_steps": 4, "generator.epochs": 1, "classifier.min_steps": 4, "classifier.epochs": 1}
+QUICK = {"codec.min_steps": 4, "codec.epochs": 1, "classifier.min_steps": 4, "classifier.epochs": 1}
 CELLS = [
     Cell(stream="digits", method=method, seed=seed, changes=QUICK, tasks=2, thinning=Thinning(per_class=5))
     for seed in (0, 1)
@@ -119,7 +119,7 @@ def test_a_killed_grid_resumes(tmp_path):
 LONG = Cell(
     stream="digits",
     method="logcl",
-    changes={**QUICK, "unit": 32, "generator.min_steps": 60, "classifier.min_steps": 60},
+    changes={**QUICK, "unit": 32, "codec.min_steps": 60, "classifier.min_steps": 60},
     evaluate="every",
     tasks=4,
     thinning=Thinning(per_class=20),

@@ -22,7 +22,7 @@ def dressed(results):
     def wear(result, **changes):
         return result.model_copy(update=changes)
 
-    sizes = [override(logcl.settings, {"generator.bytes_per_sample": b}) for b in (5, 10)]
+    sizes = [override(logcl.settings, {"codec.bytes_per_sample": b}) for b in (5, 10)]
     table = [
         wear(result, stream=stream, method=method, seed=seed)
         for stream in ("mnist", "omniglot")

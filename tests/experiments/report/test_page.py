@@ -63,7 +63,7 @@ def test_all_parts_are_there(written):
     assert reader.tags.count("svg") == 3 + 2 + 1 + 1 + 2
     assert reader.tags.count("img") >= 4
     assert "digits, 3 tasks, 10 classes" in written
-    assert "generator.min_steps" in written
+    assert "codec.min_steps" in written
     assert "logcl run digits" in written
 
 
@@ -175,13 +175,13 @@ def test_an_empty_report_is_refused():
 
 
 def test_runs_of_different_settings_are_not_silently_averaged(results):
-    wider = results[1].settings.generator.model_copy(update={"width": 99})
+    wider = results[1].settings.codec.model_copy(update={"width": 99})
     changed = results[1].model_copy(
-        update={"settings": results[1].settings.model_copy(update={"generator": wider})}
+        update={"settings": results[1].settings.model_copy(update={"codec": wider})}
     )
     (sentence,) = Document((results[0], changed)).warnings
     assert "2 results of logcl on digits" in sentence
-    assert "generator.width" in sentence
+    assert "codec.width" in sentence
     assert sentence in text.markdown(Document((results[0], changed)))
     _, _, section = next(page._parts(Document((results[0], changed))))
     assert sentence in section.text
