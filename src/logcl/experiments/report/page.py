@@ -76,7 +76,7 @@ def _prose(text: str) -> Markup:
     )
 
 
-def _numeric(table: Table, column: int) -> bool:
-    """Whether a column holds numbers, which are right-aligned."""
-    cells = [row[column] for row in table.rows]
-    return any(cell != "–" for cell in cells) and all(_NUMBER.fullmatch(cell) for cell in cells)
+def _numeric(table: Table) -> list[bool]:
+    """Whether each column holds numbers, which are right-aligned."""
+    columns = [{row[k] for row in table.rows} for k in range(len(table.columns))]
+    return [bool(cells - {"–"}) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]
