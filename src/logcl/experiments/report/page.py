@@ -47,7 +47,7 @@ def _resource(name: str) -> str:
 
 
 def _parts(document: Document) -> Iterator[tuple[str, int, Section]]:
-    """(id, heading level, section) in the order of the page; several studies have headings of their own."""
+    """(id, heading level, section) in the order of the page; with several studies, each has a heading."""
     if document.tables or document.drawings:
         more = Section("Tables and figures", drawings=document.drawings, tables=document.tables)
         yield "more", 2, more
