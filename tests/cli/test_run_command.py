@@ -105,7 +105,7 @@ def test_a_run_that_fails_says_how_to_resume(tmp_path, logcl, monkeypatch):
     monkeypatch.setattr(checkpoint, "write", write)
     ran = logcl(*arguments, *QUICK)
     assert ran.code == 0
-    assert "going on after task 1 of 3" in ran.err
+    assert "resuming after task 1 of 3" in ran.err
 
 
 def test_a_memory_of_no_run_is_refused(tmp_path, logcl, digits):

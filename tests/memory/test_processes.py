@@ -120,7 +120,7 @@ def test_an_interrupted_run_goes_on_with_the_same_command(tmp_path):
     refused = start(*command, "--set", "classifier.epochs=7")
     code, _, err = finish(refused)
     assert code == 7
-    assert "was begun with other settings, data or code; add --overwrite to begin again" in err
+    assert "was started with other settings, data or code; add --overwrite to start over" in err
     code, _, err = finish(start(*command))
     assert code == 0, err
     assert {path.name for path in out.iterdir()} == {"memory.logcl", "report.html", "result.json"}

@@ -144,7 +144,7 @@ class _View:
             mine = [cell for cell in self.cells if (cell.stream, cell.method) == key]
             events = [self.events[cell.name] for cell in mine if cell.name in self.events]
             results = [event.result for event in events if event.result is not None]
-            states = [event.state for event in events if event.state not in ("done", "waiting")]
+            states = [event.state for event in events if event.state != "done"]
             table.add_row(
                 *key, f"{len(results)}/{len(mine)}", _found(results), ", ".join(sorted(set(states)))
             )
@@ -165,7 +165,7 @@ class _View:
         results = {name: event.result for name, event in self.events.items() if event.result is not None}
         seconds = {name: sum(result.seconds.values()) for name, result in results.items()}
         open_cells = [cell for cell in self.cells if self._open(cell)]
-        left = Estimate(seconds).left(self.cells, open_cells)
+        left = grid.seconds_left(seconds, self.cells, open_cells)
         if left is None or not open_cells:
             return ""
         left /= min(self.at_once, len(open_cells))
@@ -174,7 +174,7 @@ class _View:
 
     def _open(self, cell: Cell) -> bool:
         event = self.events.get(cell.name)
-        return event is None or event.state in ("running", "waiting")
+        return event is None or event.state == "running"
 
 
 def _found(results: Sequence[Result]) -> str:

@@ -83,7 +83,7 @@ def run(
     names = list(dict.fromkeys(find(name).name for name in (METHODS if named == ["all"] else named)))
     cells = [(name, number) for number in range(seed, seed + seeds) for name in names]
     asked = parse_changes(changes, bytes_per_sample, psnr)
-    experiment.examined_every(evaluate)
+    experiment.evaluate_every(evaluate)
     if "seed" in asked:
         raise BadSettings("--set seed is not allowed here; use --seed")
     options = {name: _options(name, asked) for name in names}

@@ -71,7 +71,7 @@ def read(folder: Path) -> tuple[Checkpoint, State] | None:
     except Damaged:
         intact = False
     except OSError as error:
-        raise Occupied(f"{path} cannot be read ({error.strerror})") from error
+        raise Occupied(f"{path} cannot be read ({error.strerror}); choose another --out") from error
     if not intact:
         raise Occupied(
             f"{path} is damaged or was written by another version of LogCL; add --overwrite to start over, "
@@ -109,7 +109,9 @@ def _clear(folder: Path) -> None:
             (folder / name).unlink(missing_ok=True)
         remove(folder)
     except OSError as error:
-        raise CannotWrite(f"{error.filename} cannot be replaced ({error.strerror})") from error
+        raise CannotWrite(
+            f"{error.filename} cannot be replaced ({error.strerror}); choose another --out"
+        ) from error
 
 
 def remove(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is measured of a method: accuracy, forgetting, confusion, reconstruction errors, examples."""
+"""What an experiment measures: accuracy, forgetting, confusion, reconstruction errors, examples."""
 
 from __future__ import annotations
 

@@ -147,11 +147,13 @@ def read(path: Path) -> Result:
     try:
         return Result.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror})") from error
+        raise BadInput(f"{path} cannot be read ({error.strerror}); check its permissions") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the document"
-        raise BadInput(f"{path} is not the result of an experiment: {where}: {first['msg']}") from error
+        raise BadInput(
+            f"{path} is not the result of an experiment ({where}: {first['msg']}); give a result.json"
+        ) from error
 
 
 def find(place: Path) -> Iterator[tuple[Path, Result]]:
@@ -174,7 +176,7 @@ def _is_result(path: Path) -> bool:
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror})") from error
+        raise BadInput(f"{path} cannot be read ({error.strerror}); check its permissions") from error
     except ValueError as error:
         raise BadInput(f"{path} is not valid JSON ({error}); remove it or repeat the run") from error
     return isinstance(document, dict) and {"final_accuracy", "method", "stream"} <= set(document)

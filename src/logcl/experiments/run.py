@@ -179,6 +179,3 @@ def _seconds(clock: Clock) -> dict[str, float]:
     inner = seconds.get("absorb", 0.0) + seconds.get("train", 0.0)
     outer = sum(seconds.pop(phase, 0.0) for phase in ("learn", "predict", "diagnose"))
     return {**seconds, "other": max(outer - inner, 0.0)}
-
-
-examined_every = evaluate_every

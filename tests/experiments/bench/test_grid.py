@@ -14,7 +14,7 @@ from logcl.core.progress import Silent
 from logcl.core.writer_lock import writer_lock
 from logcl.experiments import checkpoint
 from logcl.experiments.bench import grid
-from logcl.experiments.bench.grid import Cell, Estimate, Place, Thinning
+from logcl.experiments.bench.grid import Cell, Place, Thinning, seconds_left
 from logcl.experiments.result import find, read
 
 QUICK = {"codec.min_steps": 4, "codec.epochs": 1, "classifier.min_steps": 4, "classifier.epochs": 1}
@@ -173,10 +173,10 @@ def test_two_processes_share_a_grid(tmp_path):
 
 def test_the_time_left_is_estimated_from_the_same_method():
     cells = [Cell(stream=s, method=m) for s in ("digits", "mnist") for m in ("joint", "logcl")]
-    estimate = Estimate({"digits-joint-seed0": 10.0, "digits-logcl-seed0": 100.0})
-    assert estimate.left(cells, cells[2:]) == 110
-    assert estimate.left(cells, [Cell(stream="mnist", method="er")]) == 55
-    assert Estimate({}).left(cells, cells) is None
+    seconds = {"digits-joint-seed0": 10.0, "digits-logcl-seed0": 100.0}
+    assert seconds_left(seconds, cells, cells[2:]) == 110
+    assert seconds_left(seconds, cells, [Cell(stream="mnist", method="er")]) == 55
+    assert seconds_left({}, cells, cells) is None
 
 
 def test_results_without_a_bench_are_found_among_other_files(tmp_path):

@@ -8,7 +8,7 @@ resumes after its last finished task, from a hidden folder beside its file.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,7 +33,7 @@ from logcl.nn.engines import Engine, Job, Local
 from logcl.streams import CATALOG, Stream, open_stream
 
 Scale = Literal["smoke", "small", "full"]
-State = Literal["done", "running", "elsewhere", "failed", "waiting"]
+State = Literal["done", "running", "elsewhere", "failed"]
 
 
 class Thinning(Frozen):
@@ -185,25 +185,21 @@ def _run_cell(
             return error
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Estimates how long the rest of a grid takes."""
+def seconds_left(
+    seconds: Mapping[str, float], cells: Sequence[Cell], open_cells: Sequence[Cell]
+) -> float | None:
+    """Estimate of how long the open cells take one after the other; None before any cell is finished.
 
-    seconds: dict[str, float]
-    """Seconds that finished cells took, by name."""
-
-    def left(self, cells: Sequence[Cell], open_cells: Sequence[Cell]) -> float | None:
-        """Seconds that the open cells take one after the other; None before any cell is finished.
-
-        Judged by the same method on the same stream, else by the same method, else by all finished cells.
-        """
-        finished = [cell for cell in cells if cell.name in self.seconds]
-        if not finished:
-            return None
-        total = 0.0
-        for cell in open_cells:
-            same_method = [other for other in finished if other.method == cell.method]
-            same_stream = [other for other in same_method if other.stream == cell.stream]
-            alike = same_stream or same_method or finished
-            total += float(np.mean([self.seconds[other.name] for other in alike]))
-        return total
+    `seconds` are those of finished cells, by name. Estimated from the same method on the same stream, else
+    from the same method, else from all finished cells.
+    """
+    finished = [cell for cell in cells if cell.name in seconds]
+    if not finished:
+        return None
+    total = 0.0
+    for cell in open_cells:
+        same_method = [other for other in finished if other.method == cell.method]
+        same_stream = [other for other in same_method if other.stream == cell.stream]
+        alike = same_stream or same_method or finished
+        total += float(np.mean([seconds[other.name] for other in alike]))
+    return total

@@ -20,7 +20,7 @@ class Table:
 
     def __post_init__(self) -> None:
         if len(set(self.columns)) < len(self.columns):
-            raise ValueError(f"the columns {self.columns} have a name twice")
+            raise ValueError(f"column names must differ: {self.columns}")
 
     @classmethod
     def of(cls, title: str, records: Sequence[Mapping[str, str]], notes: Sequence[str] = ()) -> Table:

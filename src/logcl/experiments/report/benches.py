@@ -27,7 +27,7 @@ Points = list[tuple[float, float]]
 
 
 def drawings(bench: str, results: Results) -> list[Drawing]:
-    """The bench's own figures; none for a bench that has only those of any comparison."""
+    """The bench's own figures; none if it only has those of every report."""
     draw: dict[str, Callable[[Results], list[Drawing]]] = {
         "table1": _beside_the_paper, "table2": _beside_the_paper, "bytes": _by_bytes, "growth": _growth,
     }  # fmt: skip
@@ -35,7 +35,7 @@ def drawings(bench: str, results: Results) -> list[Drawing]:
 
 
 def found_in(folder: Path) -> dict[str, list[Result]]:
-    """Results of `logcl bench` by scale, the largest first; empty if the folder is not that of a bench."""
+    """Results of `logcl bench` by scale, the largest first; empty if it is not the folder of a bench."""
     if folder.resolve().name not in BENCHES:
         return {}
     by_scale = {
@@ -211,7 +211,7 @@ def _curves(
     for number, (kind, unsorted) in enumerate(lines.items()):
         points = sorted((a, b) for a, b in unsorted if b > 0 or not both_logarithmic)
         if not points:
-            continue  # keeps its colour all the same
+            continue  # its colour stays reserved
         texts = [f"{kind}: {write_y(b)} at {write_x(a)}" for a, b in points]
         style = "--" if "planned" in kind else "-"
         hover |= canvas.line(axes, number, points, texts, markersize=4, linestyle=style, label=kind)

@@ -47,7 +47,7 @@ def _resource(name: str) -> str:
 
 
 def _parts(document: Document) -> Iterator[tuple[str, int, Section]]:
-    """(id, heading level, section) in the order of the page; several studies have headings of their own."""
+    """(id, heading level, section) in the order of the page; with several studies, each has a heading."""
     if document.tables or document.drawings:
         more = Section("Tables and figures", drawings=document.drawings, tables=document.tables)
         yield "more", 2, more
@@ -76,7 +76,7 @@ def _prose(text: str) -> Markup:
     )
 
 
-def _numeric(table: Table, column: int) -> bool:
-    """Whether a column holds numbers, which are right-aligned."""
-    cells = [row[column] for row in table.rows]
-    return any(cell != "–" for cell in cells) and all(_NUMBER.fullmatch(cell) for cell in cells)
+def _numeric(table: Table) -> list[bool]:
+    """Whether each column holds numbers, which are right-aligned."""
+    columns = [{row[k] for row in table.rows} for k in range(len(table.columns))]
+    return [bool(cells - {"–"}) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]

@@ -124,7 +124,7 @@ def _draw(
         if not len(one.task):
             continue
         texts = [
-            f"{one.label}, after task {task}: {_plus_minus(mean, error, written)}"
+            f"{one.label}, after task {task}: {written(mean)}" + (f" ± {written(error)}" if error else "")
             for task, mean, error in zip(one.task, one.mean, one.error, strict=True)
         ]
         hover |= canvas.line(
@@ -153,7 +153,3 @@ def _above_zero(one: Series) -> Series:
     """The points that a logarithmic axis can show."""
     positive = one.mean > 0
     return Series(one.label, one.task[positive], one.mean[positive], one.error[positive])
-
-
-def _plus_minus(mean: float, error: float, written: Callable[[float], str]) -> str:
-    return f"{written(mean)} ± {written(error)}" if error else written(mean)
