@@ -67,7 +67,7 @@ class TestBudget:
             check_budget(budget)
 
     def test_too_little_for_one_sample(self, tmp_path):
-        with pytest.raises(BadSettings, match="does not hold a single sample"):
+        with pytest.raises(BadSettings, match="does not even hold one sample"):
             capacity("10B", problem(tmp_path))
 
     @given(st.integers(1, 100_000))

@@ -34,7 +34,7 @@ def capacity(budget: str, problem: Problem, pixels: torch.dtype = torch.uint8) -
         sample = pixels.itemsize * math.prod(problem.settings.image_shape)
         number *= _UNITS[unit] / (sample + label_type(len(problem.classes)).itemsize)
     if number < 1:
-        raise BadSettings(f"the budget {budget} does not hold a single sample; raise it")
+        raise BadSettings(f"the budget {budget} does not even hold one sample; raise it")
     return int(number)
 
 
