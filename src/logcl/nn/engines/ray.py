@@ -11,7 +11,6 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -145,9 +144,7 @@ class Ray:
     def __enter__(self) -> Ray:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _environment(self) -> dict[str, Any]:
@@ -185,10 +182,10 @@ def _connect(address: str | None) -> None:
             address=address or "local", log_to_driver=False, logging_level="ERROR", include_dashboard=False
         )
     except (OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
+        if address is None:
+            raise EngineFailed(f"Ray does not start on this machine ({_short(error)}); try again") from error
         raise EngineFailed(
-            f"there is no Ray cluster at {address or 'this machine'} ({reason}); start one with "
-            f"`ray start --head`"
+            f"there is no Ray cluster at {address} ({_short(error)}); start one with `ray start --head`"
         ) from error
 
 
@@ -202,9 +199,14 @@ def _result(reference: Any, name: str) -> Any:
         raise
     except RayError as error:
         raise EngineFailed(
-            f"{name} failed on the Ray cluster ({type(error).__name__}: "
-            f"{' '.join(str(error).split())[:200]}); run the same command again"
+            f"{name} failed on the Ray cluster ({type(error).__name__}: {_short(error)}); "
+            f"run the same command again"
         ) from error
+
+
+def _short(error: Exception) -> str:
+    """The beginning of Ray's message, which may have many lines."""
+    return " ".join(str(error).split())[:200]
 
 
 class _Mailbox:
