@@ -21,7 +21,7 @@ from logcl.core.errors import BadSettings, EngineFailed
 from logcl.core.progress import Moment, Silent
 from logcl.experiments.bench import grid
 from logcl.experiments.bench.grid import Cell, Place, Thinning
-from logcl.nn.engines import Job, Local
+from logcl.nn.engines import Job, Local, remote_progress
 from logcl.nn.engines.remote_progress import Display, Reporter
 from logcl.nn.training import Diverged
 
@@ -327,7 +327,8 @@ def test_commands_use_a_cluster(cluster, tmp_path, logcl, digits):
     assert found["here"] == found["there"]
 
 
-def test_bars_and_moments_cross_processes_and_a_restart_undoes_counted_steps():
+def test_bars_and_moments_cross_processes_and_a_restart_undoes_counted_steps(monkeypatch):
+    monkeypatch.setattr(remote_progress, "_INTERVAL", 0)  # send every step
     messages = []
     seen = Seen()
     display = Display(seen)
@@ -345,6 +346,6 @@ def test_bars_and_moments_cross_processes_and_a_restart_undoes_counted_steps():
         advance(10)
     again.send()
     display.show(messages)
-    display.close()
+    display.end()
     assert seen.steps == 10
     assert [moment.values for moment in seen.moments] == [{"loss": 1.0}]
