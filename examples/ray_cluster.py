@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Past one machine
-# The fits of a task side by side on a Ray cluster, and the global model trained by several processes at once.
-# Here the cluster is this machine; `Ray("auto")` or `Ray("host:6379")` is one that is there.
+# # On a cluster
+# The fits of a task run in parallel on a Ray cluster, and several processes train the global model together.
+# Here Ray is started on this machine; `Ray("auto")` and `Ray("host:6379")` connect to an existing cluster.
 
 # %%
 import numpy as np
@@ -16,7 +16,7 @@ labels = digits.target
 settings = {"codec.min_steps": 300}
 
 # %% [markdown]
-# The same task on a cluster and in this process: the memories are equal to the bit.
+# The same tasks on the cluster and in this process: the memories are bit-identical.
 
 # %%
 with Ray(workers=2) as engine:
@@ -25,11 +25,11 @@ with Ray(workers=2) as engine:
     for first, last in ((0, 1024), (1024, 1408)):
         there.absorb(images[first:last], labels[first:last], engine=engine)
         here.absorb(images[first:last], labels[first:last])
-    print("the levels trained on the cluster:", [slot.level for slot in here.plan(0).keep])
+    print("levels trained on the cluster:", [slot.level for slot in here.plan(0).keep])
     assert there.digest == here.digest
 
     classifier = Classifier.train(there, recipe={"epochs": 12}, engine=engine)
 
-right = (classifier.predict(images[1408:]) == labels[1408:]).mean()
-print(f"{engine.workers} processes trained one classifier: {right:.1%}")
-assert right > 0.8
+accuracy = (classifier.predict(images[1408:]) == labels[1408:]).mean()
+print(f"accuracy of the classifier trained by {engine.workers} processes: {accuracy:.1%}")
+assert accuracy > 0.8

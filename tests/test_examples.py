@@ -1,4 +1,4 @@
-"""The examples run from beginning to end, each in a process and a folder of its own."""
+"""Every example runs to its end, in its own process and folder."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-ELSEWHERE = {"avalanche_replay.py"}  # in the environment that has Avalanche: tests/avalanche/
+ELSEWHERE = {"avalanche_replay.py"}  # run by tests/avalanche, which needs another environment
 
 
 @pytest.mark.long
@@ -30,5 +30,5 @@ def test_an_example_runs(script, tmp_path):
         capture_output=True,
         text=True,
     )
-    assert ran.returncode == 0, ran.stderr
+    assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.count("\n") >= 2, ran.stdout

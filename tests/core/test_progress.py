@@ -1,8 +1,6 @@
 """Progress: bars nest and disappear, steps are counted once, callbacks see every moment."""
 
 import io
-import subprocess
-import sys
 from contextlib import contextmanager
 
 import pytest
@@ -84,9 +82,3 @@ def test_bars_on_a_terminal_show_what_is_above_them_and_disappear():
     assert all(text in shown for text in ("two cells done", "outer [a]", "inner", "50%", "25%", "loss 0.25"))
     assert not bars._rich.tasks
     assert file.getvalue().endswith("\x1b[2K")  # the lines are erased
-
-
-def test_importing_progress_imports_neither_rich_nor_numpy():
-    code = "import logcl.core.progress, sys; print(*{'rich', 'numpy', 'torch'} & set(sys.modules))"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == ""

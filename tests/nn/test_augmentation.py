@@ -1,4 +1,4 @@
-"""What classifiers see instead of images: moved, mirrored or noisy, each image in its own way."""
+"""Augmentation: each image is shifted, flipped and made noisy independently of the others."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ PLAIN = ClassifierSettings(noise=0)
 
 @pytest.fixture(autouse=True)
 def _own_seed():
-    """Augmentation draws from torch's global state, which `training.fit` lends it."""
+    """Augmentation draws from torch's global state, which `training.fit` seeds."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
@@ -26,7 +26,7 @@ def images(count: int, *shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def moved(image: np.ndarray, down: int, right: int) -> np.ndarray:
-    """One image (C, H, W) by hand: what lies outside is the inside, reflected."""
+    """One image (C, H, W) shifted with numpy, its edges reflected."""
     most = max(abs(down), abs(right))
     wide = np.pad(image, ((0, 0), (most, most), (most, most)), "reflect")
     height, width = image.shape[1:]
@@ -49,7 +49,7 @@ def shift_of(before: torch.Tensor, after: torch.Tensor, most: int) -> tuple[int,
     seed=st.integers(0, 2**31),
 )
 @hypothesis_settings(max_examples=30)
-def test_each_image_is_moved_by_a_few_pixels(channels, height, width, most, seed):
+def test_each_image_is_shifted_by_a_few_pixels(channels, height, width, most, seed):
     torch.manual_seed(seed)
     before = images(6, channels, height, width, seed=seed)
     after = shifted(before, most)
@@ -57,7 +57,7 @@ def test_each_image_is_moved_by_a_few_pixels(channels, height, width, most, seed
     assert all(shift_of(*pair, most) is not None for pair in zip(before, after, strict=True))
 
 
-def test_every_shift_occurs_about_as_often_and_images_differ_in_theirs():
+def test_shifts_are_uniform_and_drawn_per_image():
     before = images(1, 2, 8, 8).expand(900, -1, -1, -1)
     found = [shift_of(before[0], after, 1) for after in shifted(before, 1)]
     counts = {shift: found.count(shift) for shift in set(found)}
@@ -66,7 +66,7 @@ def test_every_shift_occurs_about_as_often_and_images_differ_in_theirs():
     assert max(counts.values()) < 145
 
 
-def test_images_too_small_to_be_moved_as_far_are_moved_less():
+def test_images_smaller_than_the_shift_are_shifted_less():
     before = images(40, 1, 3, 5)
     after = shifted(before, 64)
     assert after.shape == before.shape
@@ -75,7 +75,7 @@ def test_images_too_small_to_be_moved_as_far_are_moved_less():
     assert torch.equal(shifted(line, 3), line)
 
 
-def test_about_half_of_the_images_are_mirrored_from_left_to_right():
+def test_about_half_of_the_images_are_flipped_horizontally():
     before = images(1000, 3, 4, 5)
     after = mirrored(before)
     same = (after == before).flatten(1).all(dim=1)
@@ -84,7 +84,7 @@ def test_about_half_of_the_images_are_mirrored_from_left_to_right():
     assert 420 < int(flipped.sum()) < 580
 
 
-def test_nothing_changes_and_nothing_is_drawn_when_all_is_off():
+def test_nothing_is_changed_or_drawn_without_augmentation():
     before = images(10, 1, 8, 8)
     state = torch.get_rng_state()
     assert torch.equal(augment(before, PLAIN), before)
@@ -92,7 +92,7 @@ def test_nothing_changes_and_nothing_is_drawn_when_all_is_off():
 
 
 @pytest.mark.parametrize("change", [{"mirror": True}, {"shift": 2}, {"noise": 0.1}])
-def test_each_setting_does_its_part(change):
+def test_each_setting_has_an_effect(change):
     before = images(50, 1, 8, 8)
     kept = before.clone()
     after = augment(before, PLAIN.model_copy(update=change))
@@ -101,7 +101,7 @@ def test_each_setting_does_its_part(change):
     assert torch.equal(before, kept)  # the memory's images are not written to
 
 
-def test_noise_is_as_strong_as_asked_for_and_white():
+def test_noise_is_white_and_has_the_given_standard_deviation():
     before = images(200, 1, 8, 8)
     noise = augment(before, PLAIN.model_copy(update={"noise": 0.2})) - before
     assert float(noise.std()) == pytest.approx(0.2, rel=0.05)
@@ -109,7 +109,7 @@ def test_noise_is_as_strong_as_asked_for_and_white():
     assert abs(float((noise[:, :, 1:] * noise[:, :, :-1]).mean())) < 0.002
 
 
-def test_the_same_seed_gives_the_same_augmentation_and_another_seed_another():
+def test_augmentation_depends_on_the_seed():
     before = images(20, 3, 8, 8)
     settings = PLAIN.model_copy(update={"mirror": True, "shift": 2, "noise": 0.1})
     results = []

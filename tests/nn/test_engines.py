@@ -1,6 +1,6 @@
-"""Engines: jobs find the same wherever they run; lost workers, machines and drivers cost only time.
+"""Engines: results do not depend on where jobs run; lost workers, machines and drivers cost only time.
 
-The cluster is a real one: two Ray nodes of one processor each, on loopback.
+The cluster is real: two Ray nodes with one processor each, on the loopback interface.
 """
 
 import json
@@ -21,7 +21,7 @@ from logcl.core.errors import BadSettings, EngineFailed
 from logcl.core.progress import Moment, Silent
 from logcl.experiments.bench import grid
 from logcl.experiments.bench.grid import Cell, Place, Thinning
-from logcl.nn.engines import Job, Local
+from logcl.nn.engines import Job, Local, remote_progress
 from logcl.nn.engines.remote_progress import Display, Reporter
 from logcl.nn.training import Diverged
 
@@ -37,7 +37,7 @@ SETTINGS = {"codec.min_steps": 200, "codec.epochs": 1, "classifier.epochs": 3}
 
 
 class Seen(Silent):
-    """Remembers bars and moments; calls `then` when the first moment comes."""
+    """Records bars and moments; calls `then` at the first moment."""
 
     def __init__(self, then=lambda: None):
         self.moments, self.steps, self.totals, self.then = [], 0, [], then
@@ -81,7 +81,7 @@ def engine(cluster):
 
 
 def memory_of(path, digits):
-    """Eight units in level 3; seven more make levels 2, 1 and 0, which may be trained side by side."""
+    """Eight units in level 3; the next seven go to levels 2, 1 and 0, which can be trained in parallel."""
     memory = Memory.open(path, (1, 8, 8), unit=32, settings=SETTINGS)
     memory.absorb(digits[0][:256], digits[1][:256])
     assert [slot.level for slot in memory.plan(224).train] == [2, 1, 0]
@@ -94,13 +94,13 @@ def task(digits):
 
 @pytest.fixture
 def unbroken(tmp_path, digits):
-    """What the memory is when this process absorbs the task."""
+    """Digest of the memory after this process has absorbed the task without interruption."""
     memory = memory_of(tmp_path / "unbroken.logcl", digits)
     memory.absorb(*task(digits))
     return memory.digest
 
 
-def test_levels_trained_on_a_cluster_are_those_trained_here(engine, tmp_path, digits, unbroken):
+def test_levels_trained_on_a_cluster_are_bit_identical(engine, tmp_path, digits, unbroken):
     memory = memory_of(tmp_path / "pets.logcl", digits)
     seen = Seen()
     memory.absorb(*task(digits), engine=engine, progress=seen)
@@ -115,7 +115,7 @@ def test_levels_trained_on_a_cluster_are_those_trained_here(engine, tmp_path, di
     assert seen.steps == sum(total for what, total in seen.totals if what.startswith("level"))
 
 
-def test_a_first_task_too_where_levels_wait_for_the_largest(engine, tmp_path, digits):
+def test_a_first_task_is_bit_identical_although_levels_wait_for_the_largest(engine, tmp_path, digits):
     found = []
     for name, chosen in (("here", None), ("there", engine)):
         memory = Memory.open(tmp_path / f"{name}.logcl", (1, 8, 8), unit=32, settings=SETTINGS)
@@ -135,14 +135,14 @@ def die_once(path, progress):
     return "alive"
 
 
-def test_a_job_whose_worker_is_killed_runs_again(engine, tmp_path):
+def test_a_job_whose_worker_is_killed_is_restarted(engine, tmp_path):
     job = Job("a job", die_once, (str(tmp_path / "pids"),))
     assert [value for _, value in engine.run([job], Silent())] == ["alive"]
     first, second = (tmp_path / "pids").read_text().split()
     assert first != second
 
 
-def test_a_machine_that_is_lost_in_the_middle_of_a_fit_costs_only_time(cluster, tmp_path, digits, unbroken):
+def test_losing_a_machine_during_a_fit_costs_only_time(cluster, tmp_path, digits, unbroken):
     from logcl.nn.engines.ray import Ray
 
     doomed = cluster.add_node(num_cpus=1)
@@ -167,7 +167,7 @@ with Ray(sys.argv[2], workers=1) as engine:
 """
 
 
-def test_a_lost_driver_goes_on_from_the_memory_file(cluster, tmp_path, digits, unbroken):
+def test_after_a_killed_driver_the_task_is_resumed_from_the_memory_file(cluster, tmp_path, digits, unbroken):
     memory = memory_of(tmp_path / "pets.logcl", digits)
     x, y = task(digits)
     np.savez(tmp_path / "task.npz", x=x, y=y)
@@ -177,7 +177,7 @@ def test_a_lost_driver_goes_on_from_the_memory_file(cluster, tmp_path, digits, u
         for _ in range(1000):
             if memory.file.staged():
                 break
-            assert driver.poll() is None, "it was done before it could be killed"
+            assert driver.poll() is None, "the driver finished before it could be killed"
             time.sleep(0.05)
     finally:
         driver.kill()
@@ -192,7 +192,7 @@ def refuse(progress):
     raise Diverged("the loss became nan; lower learning_rate")
 
 
-def test_what_a_job_refuses_is_refused_here(engine):
+def test_errors_of_a_job_are_raised_here(engine):
     for chosen in (engine, Local()):
         with pytest.raises(Diverged, match="lower learning_rate"):
             list(chosen.run([Job("a job", refuse)], Silent()))
@@ -203,7 +203,7 @@ def wait_long(path, progress):
     time.sleep(300)
 
 
-def test_jobs_that_nobody_waits_for_are_stopped(engine, tmp_path):
+def test_running_jobs_are_cancelled_after_an_error(engine, tmp_path):
     path = tmp_path / "pid"
 
     class Impatient(Exception):
@@ -222,7 +222,7 @@ def test_jobs_that_nobody_waits_for_are_stopped(engine, tmp_path):
         if not is_alive(pid):
             return
         time.sleep(0.05)
-    pytest.fail(f"process {pid} still works")
+    pytest.fail(f"process {pid} is still running")
 
 
 def is_alive(pid):
@@ -252,7 +252,7 @@ def without_times(found):
     return {name: result.model_dump(exclude=drop) for name, result in found.items()}
 
 
-def test_a_grid_finds_the_same_on_a_cluster(engine, tmp_path):
+def test_a_grid_gives_the_same_results_on_a_cluster(engine, tmp_path):
     _, here = finish(CELLS, tmp_path / "here")
     bad = CELLS[2].model_copy(update={"variant": "bad", "budget": "1B"})
     events, there = finish([*CELLS, bad], tmp_path / "there", engine)
@@ -266,7 +266,7 @@ def test_a_grid_finds_the_same_on_a_cluster(engine, tmp_path):
     assert {event.state for event in again} == {"done"}
 
 
-def test_a_classifier_is_trained_by_several_processes_at_once(engine, tmp_path, digits):
+def test_several_processes_train_one_classifier(engine, tmp_path, digits):
     memory = memory_of(tmp_path / "pets.logcl", digits)
     seen = Seen()
     recipe = {"epochs": 12, "patience": 3}
@@ -280,7 +280,7 @@ def test_a_classifier_is_trained_by_several_processes_at_once(engine, tmp_path, 
     assert (Classifier.load(memory, network).predict(digits[0]) == together.predict(digits[0])).all()
 
 
-def test_without_a_cluster_there_is_one_sentence(tmp_path, logcl, digits):
+def test_an_unreachable_cluster_is_an_error_in_one_sentence(tmp_path, logcl, digits):
     from logcl.nn.engines.ray import Ray
 
     with pytest.raises(EngineFailed, match=r"no Ray cluster at 127\.0\.0\.1:1 "):
@@ -295,12 +295,21 @@ def test_without_a_cluster_there_is_one_sentence(tmp_path, logcl, digits):
     assert "--engine ray" in ran.err
 
 
-def test_without_an_address_a_new_cluster_is_started(cluster):
-    from logcl.nn.engines.ray import Ray
+LONER = """
+import ray
+from logcl.nn.engines.ray import Ray
+with Ray(workers=1):
+    print(ray.get_runtime_context().gcs_address)
+"""
 
-    # A driver that joined the running one would be ended with it, without a message.
-    with Ray(workers=1):
-        assert ray.get_runtime_context().gcs_address != cluster.gcs_address
+
+def test_without_an_address_a_new_cluster_is_started(cluster):
+    """A driver that joined a running cluster would be ended with it, without a message.
+
+    In its own process, because Ray requires authentication in all of a process that has started a cluster.
+    """
+    ran = subprocess.run([sys.executable, "-c", LONER], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() not in ("", cluster.gcs_address)
 
 
 def test_commands_use_a_cluster(cluster, tmp_path, logcl, digits):
@@ -318,7 +327,8 @@ def test_commands_use_a_cluster(cluster, tmp_path, logcl, digits):
     assert found["here"] == found["there"]
 
 
-def test_bars_and_moments_cross_processes_and_a_restart_undoes_what_was_counted():
+def test_bars_and_moments_cross_processes_and_a_restart_undoes_counted_steps(monkeypatch):
+    monkeypatch.setattr(remote_progress, "_INTERVAL", 0)  # send every step
     messages = []
     seen = Seen()
     display = Display(seen)
@@ -326,7 +336,7 @@ def test_bars_and_moments_cross_processes_and_a_restart_undoes_what_was_counted(
     with lost.track("level 0", 10) as advance:
         advance(4)
         lost.log(Moment("level 0", 4, 10, {"loss": 1.0}))
-    lost._events.pop()  # it was killed before its bar came to an end
+    lost._events.pop()  # killed before its bar was closed
     lost.send()
     display.show(messages)
     assert seen.steps == 4
@@ -336,6 +346,6 @@ def test_bars_and_moments_cross_processes_and_a_restart_undoes_what_was_counted(
         advance(10)
     again.send()
     display.show(messages)
-    display.close()
+    display.end()
     assert seen.steps == 10
     assert [moment.values for moment in seen.moments] == [{"loss": 1.0}]

@@ -1,4 +1,4 @@
-"""Every network takes every image shape from 1x8x8 up and gives back what its signature says."""
+"""Networks: every image shape from 1x8x8 up, published sizes, and scaling to a fraction of the weights."""
 
 import pytest
 import torch

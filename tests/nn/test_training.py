@@ -1,6 +1,7 @@
-"""The one loop: it learns, repeats itself exactly, leaves global randomness alone and says when it fails."""
+"""The training loop: it learns, is reproducible, leaves global randomness alone and reports divergence."""
 
 import itertools
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -24,24 +25,19 @@ from logcl.nn.training import (
 
 
 class Recorder(Silent):
-    """A progress that remembers what it was told."""
+    """A progress that records its calls."""
 
     def __init__(self):
         self.totals, self.steps = [], 0
 
+    @contextmanager
     def track(self, description, total):
-        from contextlib import contextmanager
+        self.totals.append(total)
 
-        @contextmanager
-        def bar():
-            self.totals.append(total)
+        def advance(steps=1, note=""):
+            self.steps += steps
 
-            def advance(steps=1, note=""):
-                self.steps += steps
-
-            yield advance
-
-        return bar()
+        yield advance
 
 
 def line_fit(recipe: Recipe, seed: int = 0, progress=None) -> tuple[nn.Module, float, list[torch.Tensor]]:
@@ -69,14 +65,14 @@ def test_it_learns(optimiser, schedule):
     assert abs(float(network(torch.tensor([[0.5]])).detach()) - 2.5) < 0.3
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
+def test_weights_depend_on_the_seed_only():
     recipe = Recipe(epochs=3, batch_size=10)
     first, second, other = (line_fit(recipe, seed)[0].state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert any(not torch.equal(first[name], other[name]) for name in first)
 
 
-def test_each_pass_sees_every_row_once():
+def test_each_epoch_sees_every_row_once():
     recipe = Recipe(epochs=4, batch_size=12)
     _, _, seen = line_fit(recipe)
     per_epoch = steps_per_epoch(recipe, 50)
@@ -115,13 +111,13 @@ def test_a_loss_that_explodes_is_reported():
         fit(network, loss, 4, Recipe(epochs=1), Work(generator_for(0)))
 
 
-def test_generators_of_different_work_differ():
+def test_generators_of_different_keys_differ():
     draws = {tuple(torch.rand(4, generator=generator_for(*key)).tolist()) for key in np.ndindex(3, 3, 3)}
     assert len(draws) == 27
 
 
 def scripted_fit(recipe: Recipe, losses, count: int = 40) -> tuple[int, Recorder, float]:
-    """A fit whose losses are given: → steps made, what progress was told, the result."""
+    """A fit with the given losses → steps taken, recorded progress, result."""
     weight = nn.Parameter(torch.zeros(()))
     network = nn.Module()
     network.weight = weight
@@ -137,39 +133,39 @@ def scripted_fit(recipe: Recipe, losses, count: int = 40) -> tuple[int, Recorder
     return made, recorder, final
 
 
-PATIENT = Recipe(epochs=100, batch_size=10, patience=3)  # 4 steps a pass, 400 in all, a look every 20
+PATIENT = Recipe(epochs=100, batch_size=10, patience=3)  # 4 steps per epoch, 400 in total, intervals of 20
 
 
 @pytest.mark.parametrize("schedule", ["constant", "one-cycle", "exponential"])
-def test_a_loss_that_stalls_ends_the_fit_and_the_progress_is_still_complete(schedule):
+def test_early_stopping_completes_the_progress(schedule):
     recipe = PATIENT.model_copy(update={"schedule": schedule})
     made, recorder, final = scripted_fit(recipe, itertools.repeat(2.0))
-    # The first look is the best so far, three more show no gain, then a quarter more to cool down.
+    # The first interval is the best, the next three are stale, then a quarter more to cool down.
     assert made == 80 + 20
     assert recorder.totals == [400]
     assert recorder.steps == 400
     assert final == 2.0
 
 
-def test_a_loss_that_falls_only_a_little_is_a_loss_that_stalls():
-    slowly = (2.0 * 0.9999**step for step in itertools.count())  # a fifth of a per cent from look to look
+def test_a_loss_that_falls_by_less_than_one_per_cent_is_stale():
+    slowly = (2.0 * 0.9999**step for step in itertools.count())  # 0.2 % per interval
     assert scripted_fit(PATIENT, slowly)[0] == 100
 
 
-def test_a_loss_that_keeps_falling_is_given_all_its_time():
+def test_a_falling_loss_is_not_stopped_early():
     falling = (2.0 * 0.99**step for step in itertools.count())
     made, recorder, final = scripted_fit(PATIENT, falling)
     assert made == recorder.steps == 400
     assert final < 0.05
 
 
-def test_a_gain_renews_the_patience():
-    """Two looks without a gain, then a gain, again and again: never three in a row."""
+def test_an_improvement_resets_the_patience():
+    """Two intervals without improvement, then one with it, repeated: never three stale ones in a row."""
     stairs = (2.0 * 0.9 ** (step // 60) for step in itertools.count())
     assert scripted_fit(PATIENT, stairs)[0] == 400
 
 
-def test_no_patience_means_no_early_end():
+def test_without_patience_there_is_no_early_stopping():
     made, recorder, _ = scripted_fit(PATIENT.model_copy(update={"patience": 0}), itertools.repeat(2.0))
     assert made == recorder.steps == 400
 
@@ -178,7 +174,7 @@ def test_no_patience_means_no_early_end():
     steps=st.integers(1, 400), per_epoch=st.integers(1, 50), patience=st.integers(1, 5), data=st.data(),
     schedule=st.sampled_from(["constant", "one-cycle", "exponential"]),
 )  # fmt: skip
-def test_an_end_is_reached_in_time_whatever_the_losses(steps, per_epoch, patience, data, schedule):
+def test_training_never_exceeds_the_planned_steps(steps, per_epoch, patience, data, schedule):
     plan = _Schedule(Recipe(patience=patience, schedule=schedule), steps, per_epoch)
     losses = data.draw(st.lists(st.floats(0, 10), min_size=1, max_size=8))
     step = 0
@@ -190,7 +186,7 @@ def test_an_end_is_reached_in_time_whatever_the_losses(steps, per_epoch, patienc
         assert step <= plan.end <= steps
 
 
-def test_the_last_rates_are_near_zero():
+def test_the_last_learning_rates_are_near_zero():
     whole = _Schedule(Recipe(schedule="one-cycle"), 400, 10)
     rates = [whole.factor(step) for step in range(1, 401)]
     assert max(rates) == pytest.approx(1, abs=0.01)

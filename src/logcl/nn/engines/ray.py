@@ -11,7 +11,6 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -102,7 +101,7 @@ class Ray:
                     yield job, _result(reference, job.name)
         finally:
             self._sent = []
-            display.close()
+            display.end()
             for reference in running:
                 ray.cancel(reference, force=True)
 
@@ -113,17 +112,19 @@ class Ray:
         sent = [self._reference(argument) for argument in job.arguments]
         display = Display(progress)
         resources = {"CPU": self._cpus} | ({"GPU": self._gpus} if self._gpus else {})
-        scaling = ScalingConfig(
-            num_workers=self.workers, use_gpu=bool(self._gpus), resources_per_worker=resources
-        )
         with tempfile.TemporaryDirectory(prefix="logcl-") as folder:
-            config = RunConfig(
-                storage_path=folder,
-                failure_config=FailureConfig(max_failures=_RETRIES),
-                worker_runtime_env=self._environment(),
-            )
+            options = {
+                "scaling_config": ScalingConfig(
+                    num_workers=self.workers, use_gpu=bool(self._gpus), resources_per_worker=resources
+                ),
+                "run_config": RunConfig(
+                    storage_path=folder,
+                    failure_config=FailureConfig(max_failures=_RETRIES),
+                    worker_runtime_env=self._environment(),
+                ),
+            }
             train = ray.remote(_train).options(num_cpus=0, max_retries=0, scheduling_strategy=self._here)
-            reference = train.remote(self._mailbox, self.threads, scaling, config, job.function, sent)
+            reference = train.remote(self._mailbox, self.threads, options, job.function, sent)
             try:
                 while not ray.wait([reference], timeout=_INTERVAL)[0]:
                     display.show(self._messages())
@@ -135,7 +136,7 @@ class Ray:
                 raise
             finally:
                 self._sent = []
-                display.close()
+                display.end()
 
     def close(self) -> None:
         """Disconnect from the cluster, and stop it if this engine started it."""
@@ -145,9 +146,7 @@ class Ray:
     def __enter__(self) -> Ray:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _environment(self) -> dict[str, Any]:
@@ -169,8 +168,7 @@ class Ray:
         return reference
 
     def _messages(self) -> list[Message]:
-        messages: list[Message] = ray.get(self._mailbox.collect.remote())
-        return messages
+        return list(ray.get(self._mailbox.collect.remote()))
 
 
 def _connect(address: str | None) -> None:
@@ -185,10 +183,10 @@ def _connect(address: str | None) -> None:
             address=address or "local", log_to_driver=False, logging_level="ERROR", include_dashboard=False
         )
     except (OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
+        if address is None:
+            raise EngineFailed(f"Ray does not start on this machine ({_short(error)}); try again") from error
         raise EngineFailed(
-            f"there is no Ray cluster at {address or 'this machine'} ({reason}); start one with "
-            f"`ray start --head`"
+            f"there is no Ray cluster at {address} ({_short(error)}); start one with `ray start --head`"
         ) from error
 
 
@@ -202,9 +200,14 @@ def _result(reference: Any, name: str) -> Any:
         raise
     except RayError as error:
         raise EngineFailed(
-            f"{name} failed on the Ray cluster ({type(error).__name__}: "
-            f"{' '.join(str(error).split())[:200]}); run the same command again"
+            f"{name} failed on the Ray cluster ({type(error).__name__}: {_short(error)}); "
+            f"run the same command again"
         ) from error
+
+
+def _short(error: Exception) -> str:
+    """The beginning of Ray's message, which may have many lines."""
+    return " ".join(str(error).split())[:200]
 
 
 class _Mailbox:
@@ -240,12 +243,7 @@ def _call(mailbox: Any, number: int, threads: int, function: Callable[..., T], *
 
 
 def _train(
-    mailbox: Any,
-    threads: int,
-    scaling: Any,
-    config: Any,
-    function: Callable[..., T],
-    arguments: Sequence[Any],
+    mailbox: Any, threads: int, options: Any, function: Callable[..., T], arguments: Sequence[Any]
 ) -> T:
     """Run a job in all workers at once, restarting them if one is lost; the result of rank 0."""
     from ray.train.torch import TorchTrainer
@@ -262,6 +260,6 @@ def _train(
         ray.get(mailbox.post_result.remote(function(*values, shard, reporter)))
         reporter.send()
 
-    TorchTrainer(loop, scaling_config=scaling, run_config=config).fit()
+    TorchTrainer(loop, **options).fit()
     value: T = ray.get(mailbox.collect_result.remote())
     return value

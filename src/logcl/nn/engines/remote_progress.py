@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from typing import NamedTuple
 
@@ -15,32 +15,21 @@ _INTERVAL = 0.3
 
 
 class Started(NamedTuple):
-    """The job starts, possibly again after its worker died: open bars of an earlier attempt are undone."""
+    """The job starts, possibly again after its worker died: steps of unfinished bars are undone."""
 
 
-class Opened(NamedTuple):
-    """A new bar."""
+class Steps(NamedTuple):
+    """Steps of one bar since its last event; the first event opens the bar."""
 
     bar: int
     description: str
     total: int
-
-
-class Advanced(NamedTuple):
-    """More steps on a bar."""
-
-    bar: int
     steps: int
     note: str
+    last: bool
 
 
-class Closed(NamedTuple):
-    """The end of a bar."""
-
-    bar: int
-
-
-Event = Started | Opened | Advanced | Closed | Moment
+Event = Started | Steps | Moment
 Message = tuple[int, Sequence[Event]]
 """Number of the job, and its events since the last message."""
 
@@ -57,22 +46,25 @@ class Reporter(Progress):
     @contextmanager
     def track(self, description: str, total: int) -> Iterator[Advance]:
         """Show one bar in the process that displays this job."""
-        bar = next(self._bars)
-        self._events.append(Opened(bar, description, total))
-        unsent = 0
+        bar, unsent = next(self._bars), 0
+
+        def report(note: str = "", last: bool = False) -> None:
+            nonlocal unsent
+            self._events.append(Steps(bar, description, total, unsent, note, last))
+            unsent = 0
 
         def advance(steps: int = 1, note: str = "") -> None:
             nonlocal unsent
             unsent += steps
             if time.monotonic() - self._sent >= _INTERVAL:
-                self._events.append(Advanced(bar, unsent, note))
-                unsent = 0
+                report(note)
                 self.send()
 
+        report()
         try:
             yield advance
         finally:
-            self._events += [Advanced(bar, unsent, ""), Closed(bar)]
+            report(last=True)
 
     def log(self, moment: Moment) -> None:
         """Send the moment with the next message."""
@@ -91,44 +83,39 @@ class Display:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._bars: dict[int, dict[int, _Bar]] = {}  # by job, then by number of the bar
+        self._bars: dict[tuple[int, int], _Bar] = {}  # by job and number of the bar
 
     def show(self, messages: Sequence[Message]) -> None:
         """Apply the events of the messages, in order."""
         for job, events in messages:
             for event in events:
-                bars = self._bars.setdefault(job, {})
-                match event:
-                    case Moment():
-                        self._progress.log(event)
-                    case Started():
-                        for bar in bars.values():
-                            bar.advance(-bar.steps)
-                        self.end(job)
-                    case Opened(number, description, total):
-                        bars[number] = _Bar(self._progress.track(description, total))
-                    # Events of a bar that `end` has closed come too late and are dropped.
-                    case Advanced(number, steps, note) if number in bars:
-                        bars[number].advance(steps, note)
-                    case Closed(number) if number in bars:
-                        bars.pop(number).close()
+                if isinstance(event, Moment):
+                    self._progress.log(event)
+                elif isinstance(event, Started):
+                    self.end(job, undo=True)
+                else:
+                    key = job, event.bar
+                    if key not in self._bars:
+                        self._bars[key] = _Bar(self._progress, event)
+                    self._bars[key].advance(event.steps, event.note)
+                    if event.last:
+                        self._bars.pop(key).close()
 
-    def end(self, job: int) -> None:
-        """Close the bars of a job."""
-        for bar in self._bars.pop(job, {}).values():
+    def end(self, job: int | None = None, *, undo: bool = False) -> None:
+        """Close the open bars of a job, or of all jobs; `undo` subtracts their steps."""
+        for key in [key for key in self._bars if job in (None, key[0])]:
+            bar = self._bars.pop(key)
+            if undo:
+                bar.advance(-bar.steps)
             bar.close()
-
-    def close(self) -> None:
-        """Close all bars."""
-        for job in list(self._bars):
-            self.end(job)
 
 
 class _Bar:
     """An open bar that counts its steps."""
 
-    def __init__(self, context: AbstractContextManager[Advance]) -> None:
-        self._context, self._advance = context, context.__enter__()
+    def __init__(self, progress: Progress, event: Steps) -> None:
+        self._context = progress.track(event.description, event.total)
+        self._advance = self._context.__enter__()
         self.steps = 0
 
     def advance(self, steps: int, note: str = "") -> None:
