@@ -38,13 +38,13 @@ torture: install
 fuzz: install
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture files images
 
-# The plugin for Avalanche against avalanche-lib itself, in an environment of its own: two minutes.
+# The tests of the Avalanche plugin, in a separate environment with avalanche-lib: two minutes.
 avalanche: .venv-avalanche/.installed
 	OMP_NUM_THREADS=1 .venv-avalanche/bin/python -m pytest -n auto tests/avalanche
 
-# torchvision's wheel depends on CUDA, so it and Avalanche come without what they depend on. The second line is
-# what Avalanche imports of that.
-.venv-avalanche/.installed: pyproject.toml constraints.txt
+# torchvision's wheel requires CUDA, so it and Avalanche are installed without their dependencies. The packages
+# from dill to wandb are the dependencies that Avalanche imports; hypothesis is for tests/conftest.py.
+.venv-avalanche/.installed: Makefile pyproject.toml constraints.txt
 	@test -x .venv-avalanche/bin/python || $(PYTHON) -m venv .venv-avalanche
 	@echo '*' > .venv-avalanche/.gitignore
 	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt \

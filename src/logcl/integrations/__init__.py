@@ -1,1 +1,1 @@
-"""LogCL inside other packages; each module needs the extra of its name, as `logcl[avalanche]`."""
+"""LogCL in other libraries: a scikit-learn estimator, an Avalanche plugin, training logs."""
