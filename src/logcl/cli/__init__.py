@@ -133,7 +133,7 @@ def main() -> None:
     """Run the command line; a LogCLError becomes one sentence on stderr and an exit code."""
     try:
         with _plain_warnings():
-            app()
+            app(prog_name="logcl")  # also as `python -m logcl`
     except LogCLError as error:
         from logcl.core.text import printable
 

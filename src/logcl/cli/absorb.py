@@ -39,7 +39,10 @@ def absorb(
     path: MemoryArgument,
     source: Annotated[
         str,
-        typer.Argument(help="A folder of class-named folders of images, an .npz file or a named data set."),
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder of class-named folders of images, an .npz file or a named data set.",
+        ),
     ],
     image_shape: Annotated[
         str | None, typer.Option(metavar="CxHxW", help="Shape of a new memory's images, e.g. 3x32x32.")

@@ -50,7 +50,7 @@ def _where(row: dict[str, Any]) -> str:
 
 @app.command("get")
 def get_data(
-    name: Annotated[str, typer.Argument(help="A named data set.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A named data set.")],
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -80,7 +80,7 @@ def get_data(
 @app.command("check")
 def check_data(
     name: Annotated[
-        str | None, typer.Argument(help="A named data set; by default all that are there.")
+        str | None, typer.Argument(metavar="NAME", help="A named data set; by default all that are there.")
     ] = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,

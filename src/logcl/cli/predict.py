@@ -14,7 +14,8 @@ from logcl.core.text import printable
 def predict(
     path: MemoryArgument,
     images: Annotated[
-        list[Path], typer.Argument(help="Image files, folders of images, or .npz files with x.")
+        list[Path],
+        typer.Argument(metavar="IMAGES…", help="Image files, folders of images, or .npz files with x."),
     ],
     as_json: JsonOption = False,
 ) -> None:

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 def run(
     source: Annotated[
         str,
-        typer.Argument(help="A named data set, an .npz file or a folder of class-named folders of images."),
+        typer.Argument(
+            metavar="SOURCE",
+            help="A named data set, an .npz file or a folder of class-named folders of images.",
+        ),
     ] = "digits",
     tasks: Annotated[int | None, typer.Option(help="Number of tasks to split the data into.")] = None,
     method: Annotated[

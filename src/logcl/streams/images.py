@@ -160,7 +160,7 @@ def fill_images(
             except DataError as error:
                 if not skip_bad:
                     raise
-                skipped[position] = str(error).removeprefix(f"{path} ")
+                skipped[position] = str(error).removeprefix(f"{path} ").removeprefix("is ")
             advance()
     return skipped
 
