@@ -5,8 +5,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import threading
-import time
 
 import pytest
 from avalanche.checkpointing import maybe_load_checkpoint, save_checkpoint
@@ -16,6 +14,7 @@ from avalanche.training.plugins import ReplayPlugin
 from logcl import Memory
 from logcl.core.errors import BadInput, Busy
 from logcl.integrations.avalanche import LogCLBuffer, LogCLPlugin
+from logcl.memory.file.memory_file import MemoryFile
 from tests.avalanche.digits import QUICK, strategy
 
 
@@ -99,7 +98,7 @@ def test_checkpoint_contains_the_path_not_the_samples(few, tmp_path):
     again = pickle.loads(saved)  # noqa: S301
     assert len(again.buffer) == 240
     assert again.buffer[0][1] == storage.buffer[0][1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.logcl", "a.logcl.experiences"]  # no lock
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.logcl"]  # no lock
 
 
 def test_temporary_memory_is_deleted_with_its_buffer(few):
@@ -122,29 +121,16 @@ def test_format_of_replayed_samples_must_be_known(few, tmp_path):
     assert len(storage.buffer) == len(copy.deepcopy(storage).buffer) > 0
 
 
-@pytest.mark.parametrize("left", ["no list", "a torn list", "a list that says more", "a list of nonsense"])
-def test_a_list_of_experiences_that_is_not_what_it_should_be_costs_no_sample(few, tmp_path, left):
+def test_ledger_names_the_experiences(few, tmp_path):
     benchmark = few.with_task_labels(5)
     run(benchmark, tmp_path / "a.logcl", slice(2))
-    ledger = tmp_path / "a.logcl.experiences"
-    lines = ledger.read_text()
-    if left == "no list":
-        ledger.unlink()
-    elif left == "a torn list":
-        ledger.write_text(lines + '{"start": 12')
-    elif left == "a list of nonsense":
-        ledger.write_text('[]\n{"start": "x", "stop": 1, "digest": 1, "held": true}\n7\n\n{}')
-    else:  # a copy of the memory was put back
-        run(benchmark, tmp_path / "b.logcl", slice(3))
-        ledger.write_text((tmp_path / "b.logcl.experiences").read_text())
-    run(benchmark, tmp_path / "a.logcl", slice(2, 5))
-    assert Memory.open(tmp_path / "a.logcl").n == 240
-    if left in ("a torn list", "a list that says more"):
-        run(benchmark, tmp_path / "a.logcl")
-        assert Memory.open(tmp_path / "a.logcl").n == 240
+    entries = Memory.open(tmp_path / "a.logcl").ledger
+    assert [entry.source for entry in entries] == ["avalanche:experience 0", "avalanche:experience 1"]
+    assert [set(entry.classes) for entry in entries] == [{0, 1}, {2, 3}]
+    assert [entry.samples for entry in entries] == [len(e.dataset) for e in benchmark.train_stream[:2]]
 
 
-def test_what_was_noted_but_not_taken_is_absorbed_when_it_comes_again(few, tmp_path):
+def test_experience_that_could_not_be_absorbed_can_be_repeated(few, tmp_path):
     first, second, *_ = few.with_task_labels(5).train_stream
     same_size = first.dataset.subset(range(40)), second.dataset.subset(range(40))
     memory = Memory.open(tmp_path / "a.logcl", (1, 8, 8))
@@ -157,40 +143,33 @@ def test_what_was_noted_but_not_taken_is_absorbed_when_it_comes_again(few, tmp_p
     assert memory.n == 80
 
 
-def test_what_was_taken_but_not_noted_is_known_when_it_comes_again(few, tmp_path):
-    """The last line of the list is missing: killed between the memory's commit and that line."""
-    data = few.with_task_labels(5).train_stream[0].dataset
-    storage = LogCLBuffer(tmp_path / "a.logcl", settings=QUICK)
-    storage.update_from_dataset(data)
-    ledger = tmp_path / "a.logcl.experiences"
-    ledger.write_text(ledger.read_text().replace("true", "tr"))
-    again = LogCLBuffer(tmp_path / "a.logcl")
-    again.update_from_dataset(data)
-    assert again.memory.n == len(data)
+def run_and_die(split, path, moment):
+    """A run that is killed before or after the second experience is committed."""
+    commit, commits = MemoryFile.commit, []
 
+    def commit_and_die(*args):
+        commits.append(args)
+        if len(commits) == 2 and moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        commit(*args)
+        if len(commits) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-def run_and_die(split, path):
-    """A run that is killed while it absorbs the second experience."""
-
-    def kill():
-        ledger = path.with_name(f"{path.name}.experiences")
-        while not ledger.exists() or ledger.read_text().count("false") < 2:
-            time.sleep(0.002)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=kill, daemon=True).start()
+    MemoryFile.commit = commit_and_die
     run(split.with_task_labels(5), path)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs fork and SIGKILL")
-def test_run_killed_while_absorbing_can_be_repeated(few, tmp_path):
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_run_killed_while_absorbing_can_be_repeated(few, tmp_path, moment):
     path, whole = tmp_path / "killed.logcl", tmp_path / "whole.logcl"
-    child = multiprocessing.get_context("fork").Process(target=run_and_die, args=(few, path))
+    child = multiprocessing.get_context("fork").Process(target=run_and_die, args=(few, path, moment))
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL
-    assert 0 < Memory.open(path).n < 240
     benchmark = few.with_task_labels(5)
+    absorbed = 1 if moment == "before" else 2
+    assert Memory.open(path).n == sum(len(e.dataset) for e in benchmark.train_stream[:absorbed])
     run(benchmark, path)
     run(benchmark, whole)
     memory = Memory.open(path)

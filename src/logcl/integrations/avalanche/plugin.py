@@ -23,15 +23,17 @@ import numpy as np
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.training.plugins import ReplayPlugin
 from avalanche.training.storage_policy import ExemplarsBuffer
+from numpy.typing import NDArray
 
 from logcl.core.errors import BadInput
 from logcl.core.settings import ImageShape
 from logcl.integrations.avalanche.image_format import Normalisation
 from logcl.integrations.avalanche.replay import Decoder, replay_dataset
 from logcl.integrations.avalanche.samples import SampleFormat
-from logcl.integrations.experiences import Experience, Experiences, digest
 from logcl.integrations.temporary import TemporaryMemory
+from logcl.memory.ledger import Entry, content_digest
 from logcl.memory.memory import Memory
+from logcl.memory.snapshot import Snapshot
 
 __all__ = ["LogCLBuffer", "LogCLPlugin"]
 
@@ -74,10 +76,10 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         self._memory = memory if isinstance(memory, Memory) else None
         self._like = like
         self._format: SampleFormat | None = None
-        self._reached: int | None = None  # samples absorbed up to here in this run; the file may hold more
+        # Last index to replay: a repeated run must not see what the first one absorbed later.
+        self._last: int | None = None
         self._offered: tuple[tuple[str, int, int | None], AvalancheDataset] | None = None
         self._decoder = Decoder()
-        self._experiences: Experiences | None = None
 
     @property
     def memory(self) -> Memory | None:
@@ -89,14 +91,15 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
     @property
     def buffer(self) -> AvalancheDataset:
         """The samples to replay, as an Avalanche data set."""
-        memory = self.memory
-        n = 0 if memory is None else memory.n
-        n = n if self._reached is None else min(n, self._reached)
-        if memory is None or not n:
+        if self.memory is None:
             return AvalancheDataset([])
-        key = memory.digest, n, self.max_size
+        now = self.memory.snapshot()
+        indices = now.live if self._last is None else now.live[now.live <= self._last]
+        if not len(indices):
+            return AvalancheDataset([])
+        key = now.digest, len(indices), self.max_size
         if self._offered is None or self._offered[0] != key:
-            self._offered = key, self._dataset(memory, n)
+            self._offered = key, self._dataset(now, indices)
         return self._offered[1]
 
     @buffer.setter
@@ -116,21 +119,21 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         sample_format = self._adopt_format(exp.dataset)
         if self.memory is None:
             return
-        n, count, held = self.memory.n, len(exp.dataset), None
-        if any(other.stop - other.start == count for other in self._known().held(n)):
-            held = self._known().find(digest(*sample_format.read(exp.dataset)), n)
-        if held is None:
-            self._reached = n
-        elif self._reached is None:
-            self._reached = held.start
+        entry = None
+        if any(task.samples == len(exp.dataset) for task in self.memory.ledger):  # spares reading the images
+            entry = _find(self.memory, *sample_format.read(exp.dataset))
+        if entry is None:
+            self._last = int(self.memory.snapshot().live.max(initial=0))
+        elif self._last is None:
+            self._last = entry.start - 1
 
     def post_adapt(self, agent: Any, exp: Any) -> None:
         """Absorb the experience that was just learned."""
         del agent
-        self.update_from_dataset(exp.dataset)
+        self.update_from_dataset(exp.dataset, f"avalanche:experience {exp.current_experience}")
 
-    def update_from_dataset(self, new_data: AvalancheDataset) -> None:
-        """Absorb a data set, unless the memory already holds the same samples in the same order."""
+    def update_from_dataset(self, new_data: AvalancheDataset, source: str = "avalanche") -> None:
+        """Absorb a data set, unless the same samples in the same order were absorbed before."""
         if not len(new_data):
             return
         pixels, labels = self._adopt_format(new_data).read(new_data)
@@ -139,14 +142,11 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
             Memory.open(memory.path, pixels.shape[1:], **self._new)
             self._memory = memory
         assert self.memory is not None
-        known, n = self._known(), self.memory.n
-        held = known.find(digest(pixels, labels), n)
-        if held is None:
-            held = Experience(n, n + len(labels), digest(pixels, labels), held=False)
-            known.add(held)
-            self.memory.absorb(pixels, labels)
-            known.add(held._replace(held=True))
-        self._reached = max(self._reached or 0, held.stop)
+        entry = _find(self.memory, pixels, labels)
+        if entry is None:
+            self.memory.absorb(pixels, labels, source=source)
+            entry = self.memory.ledger[-1]
+        self._last = max(self._last or 0, entry.stop)
 
     def update(self, strategy: Any, **kwargs: Any) -> None:
         """Same as `post_adapt`; called by the plugins of Avalanche 0.6."""
@@ -162,33 +162,26 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         self._format, self._offered = SampleFormat.of(data, self.image_shape, self.normalised), None
         return self._format
 
-    def _dataset(self, memory: Memory, n: int) -> AvalancheDataset:
-        """The n oldest samples of a memory, or a random choice of them."""
+    def _dataset(self, now: Snapshot, indices: NDArray[np.int64]) -> AvalancheDataset:
+        """The oldest samples, with these indices, or a random choice of them."""
         if self._format is None and self._like is not None:
             self._adopt_format(self._like)
         if self._format is None:
             raise BadInput(
-                f"{memory.path} holds samples of an earlier run, and the format to replay them in is not "
+                f"{self.path} holds samples of an earlier run, and the format to replay them in is not "
                 f"known yet; give like=benchmark.train_stream[0].dataset"
             )
-        now = memory.snapshot()
         if isinstance(now.classes[0], str):
             raise BadInput(
-                f"{memory.path} has strings as labels, but Avalanche needs integers; use another memory"
+                f"{self.path} has strings as labels, but Avalanche needs integers; use another memory"
             )
         fit = _MAX_DECODED // math.prod(now.settings.image_shape)
         most = fit if self.max_size is None else min(fit, self.max_size)
-        if n <= most:
-            return replay_dataset(self._decoder.first(now, n), self._format)
-        rng = np.random.default_rng((now.settings.seed, n))
-        indices = np.sort(rng.choice(n, most, replace=False)) + 1
-        return replay_dataset(self._decoder.some(now, indices), self._format)
-
-    def _known(self) -> Experiences:
-        assert self._memory is not None
-        if self._experiences is None:
-            self._experiences = Experiences(self._memory.path)
-        return self._experiences
+        if len(indices) <= most:
+            return replay_dataset(self._decoder.first(now, len(indices)), self._format)
+        rng = np.random.default_rng((now.settings.seed, len(indices)))
+        chosen = indices[np.sort(rng.choice(len(indices), most, replace=False))]
+        return replay_dataset(self._decoder.some(now, chosen), self._format)
 
     def __getstate__(self) -> dict[str, Any]:
         """For checkpoints: the memory is saved as its path, and data sets are not saved."""
@@ -196,8 +189,14 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
             raise BadInput("a checkpoint cannot contain a temporary memory; give the memory a path")
         if self._format is None and self._like is not None:
             self._adopt_format(self._like)
-        dropped = dict.fromkeys(("_memory", "_like", "_offered", "_experiences"))
+        dropped = dict.fromkeys(("_memory", "_like", "_offered"))
         return {**self.__dict__, **dropped, "_decoder": Decoder()}
+
+
+def _find(memory: Memory, pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> Entry | None:
+    """The task with these samples in this order, if the memory has absorbed it."""
+    digest = content_digest(pixels, labels.tolist())
+    return next((task for task in memory.ledger if task.digest == digest), None)
 
 
 class LogCLPlugin(ReplayPlugin):  # type: ignore[misc]
