@@ -23,7 +23,7 @@ smoke: install
 # The tables and figures of results/ and the README, made anew from the result files.
 results: install
 	@$(BIN)/python tools/results.py
-	@$(BIN)/python bench/scale.py --write
+	@$(BIN)/python tools/scale_page.py
 
 # The site of the docs and the reference, in site/; every warning is an error.
 docs: install

@@ -16,7 +16,7 @@ from logcl.experiments import run as experiment
 from logcl.experiments.checkpoint import Checkpoint
 from logcl.experiments.result import Result
 from logcl.memory.presets import preset
-from logcl.memory.settings import override
+from logcl.memory.settings import applicable, override
 from logcl.methods import METHODS, Method, Problem
 from logcl.methods.parts.exemplars import Exemplars
 from logcl.methods.parts.protocol import BOOKKEEPING
@@ -60,7 +60,8 @@ def tasks(digits, *groups: tuple[int, ...], limit: int = 120) -> list[Task]:
 
 def problem(folder: Path, name: str, changes: dict[str, object] | None = None) -> Problem:
     folder.mkdir(parents=True, exist_ok=True)
-    settings = override(preset(PRESETS.get(name, "fast"), (1, 8, 8)), {**QUICK, **(changes or {})})
+    settings = preset(PRESETS.get(name, "fast"), (1, 8, 8))
+    settings = override(settings, applicable(settings, {**QUICK, **(changes or {})}))
     return Problem(settings, NAMES, folder, budget="10/class")
 
 

@@ -35,7 +35,10 @@ KINDS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
     "half": ("fast", (1, 8, 8), {"codec.weights": "half"}),
     "superposed": ("paper-cpu", (1, 8, 8), {"codec.bits": 5, "codec.width": 16}),
     "binplay": ("fast", (1, 8, 8), {**_INDEX, "codec.network": "binplay", "labels.network": "lenet"}),
-    "index": ("fast", (1, 8, 8), {**_INDEX, "codec.network": "mlp", "labels.network": "convnet", "classifier.network": "mlp"}),
+    "index": (
+        "fast", (1, 8, 8),
+        {**_INDEX, "codec.network": "mlp", "labels.network": "convnet", "classifier.network": "mlp"},
+    ),
     "conv": ("fast", (1, 8, 8), {"codec.network": "conv", "codec.keep_encoder": True}),
     "cosine": ("fast", (3, 32, 32), {"classifier.network": "resnet18"}),
     "tiles": ("fast", (3, 8, 40), {"codec.name": "cosine", "codec.psnr": 25}),

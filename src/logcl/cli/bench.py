@@ -160,7 +160,7 @@ class _View:
         return lines
 
     def _end(self) -> str:
-        from logcl.experiments.bench.grid import Estimate
+        from logcl.experiments.bench import grid
 
         results = {name: event.result for name, event in self.events.items() if event.result is not None}
         seconds = {name: sum(result.seconds.values()) for name, result in results.items()}
