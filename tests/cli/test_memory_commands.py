@@ -113,7 +113,7 @@ def test_folders_of_folders_are_tasks(tmp_path, folder, logcl):
     (week / "task10" / "new class").mkdir(parents=True)
     Image.new("RGB", (50, 40), "red").save(week / "task10" / "new class" / "a.jpg")
     path = tmp_path / "w.logcl"
-    report = json.loads(logcl("absorb", path, week, "--unit", 16, *QUICK, "--json").out)
+    report = json.loads(logcl("absorb", path, week, "--unit", 16, "--json").out)
     assert [task["absorbed"] for task in report["tasks"]] == [60, 1]
     assert Memory.open(path).settings.image_shape == (3, 32, 32)
     again = json.loads(logcl("absorb", path, week, "--from-task", 2, "--json").out)
@@ -464,7 +464,7 @@ def test_the_size_or_the_quality_of_a_code_is_an_option(tmp_path, npz, logcl, op
     [
         (("--psnr", 9, "--bytes-per-sample", 1), "exclude each other; give only one"),
         (("--psnr", 30, "--set", "codec.bytes_per_sample=2"), "needs either"),
-        (("--psnr", 30, "--preset", "paper-cpu"), "codec.psnr is for codes = quantised"),
+        (("--psnr", 30, "--preset", "paper-cpu"), "there is no setting 'codec.psnr' for codec index"),
         (("--bytes-per-sample", 0), "greater than 0"),
         (("--bytes-per-sample", "nan"), "finite number"),
         (("--psnr", 99), "less than or equal to 40"),

@@ -45,7 +45,7 @@ def test_a_single_task_needs_the_header_only(memory, tmp_path, logcl):
         database.execute("UPDATE parts SET data = x'00' WHERE name = 'level-4'")
     assert logcl("plan", path, "--incoming", 8).code == 0
     fields = file.header().fields
-    for wrong in ({**fields, "n": -1}, {**fields, "n": "600"}, {**fields, "settings": {}}):
+    for wrong in ({**fields, "last": -1}, {**fields, "last": "600"}, {**fields, "settings": {}}):
         other = tmp_path / "other.logcl"
         other.unlink(missing_ok=True)
         type(file)(other).create(wrong)
@@ -122,7 +122,8 @@ def test_a_memory_with_levels_counts_its_own_bytes(memory, logcl):
     answer = json.loads(ran.out)
     assert answer["load"] | {"start": n, "unit": 32, "image_shape": [1, 8, 8]} == answer["load"]
     sizes = memory.file.sizes()
-    own, codec = sizes["level-4"] + sizes["level-1"], answer["costs"]["codec"]
+    own = sum(size for name, size in sizes.items() if name.startswith(("level-", "weights-")))
+    codec = answer["costs"]["codec"]
     assert codec["sample_bytes"] * 576 + 2 * codec["level_bytes"] == pytest.approx(own)
     text = logcl("plan", path, "--simulate", "--samples", 1000, "--per-day", 50).out
     assert "600 to 1,000 of 1x8x8 in 8 days" in text

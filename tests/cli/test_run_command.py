@@ -10,10 +10,8 @@ from logcl import Memory
 from logcl.core.errors import CannotWrite
 from logcl.experiments import checkpoint
 
-QUICK = [
-    "--set", "codec.min_steps=0", "--set", "codec.epochs=2",
-    "--set", "classifier.min_steps=0", "--set", "classifier.epochs=2",
-]  # fmt: skip
+QUICK_CLASSIFIER = ["--set", "classifier.min_steps=0", "--set", "classifier.epochs=2"]
+QUICK = ["--set", "codec.min_steps=0", "--set", "codec.epochs=2", *QUICK_CLASSIFIER]
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +133,7 @@ def test_own_images_of_every_mode_and_size(tmp_path, logcl, mode, size):
             elif mode != "L":
                 image = image.convert("RGB").convert(mode)
             image.save(tmp_path / "pets" / name / f"{number}.png")
-    ran = logcl("run", "pets", "--tasks", 3, "--set", "unit=4", "--json", *QUICK)
+    ran = logcl("run", "pets", "--tasks", 3, "--set", "unit=4", "--json", *QUICK_CLASSIFIER)
     assert ran.code == 0, ran.err
     result = json.loads(ran.out)
     channels = 1 if mode in ("L", "I;16") else 3  # the palette has colours
@@ -151,7 +149,7 @@ def test_own_arrays_of_every_layout(tmp_path, logcl, shape):
     draw = np.random.default_rng(0)
     np.savez("my.npz", x_train=draw.random((60, *shape)), y_train=np.arange(60) % 7 * 10,
              x_test=draw.random((14, *shape)), y_test=np.arange(14) % 7 * 10)  # fmt: skip
-    ran = logcl("run", "my.npz", "--tasks", 5, "--set", "unit=8", "--json", *QUICK)
+    ran = logcl("run", "my.npz", "--tasks", 5, "--set", "unit=8", "--json", *QUICK_CLASSIFIER)
     assert ran.code == 0, ran.err
     result = json.loads(ran.out)
     assert len(result["tasks"]) == 5

@@ -94,5 +94,5 @@ def test_the_command_line_takes_bytes_or_quality():
     assert parse_changes(["unit = 7"]) == {"unit": "7"}
     assert parse_changes([], bytes_per_sample=2.5) == {"codec.bytes_per_sample": 2.5}
     assert parse_changes([], psnr=30) == {"codec.psnr": 30}
-    with pytest.raises(BadSettings, match="give only one of --bytes-per-sample and --psnr"):
+    with pytest.raises(BadSettings, match="exclude each other; give only one"):
         parse_changes(None, bytes_per_sample=1, psnr=3)

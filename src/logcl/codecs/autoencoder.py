@@ -37,6 +37,7 @@ class AutoencoderSettings(RateSettings, Recipe):
     """How the networks are built and trained."""
 
     name: Literal["autoencoder"] = "autoencoder"
+    """Which codec."""
     network: Literal["mlp", "conv"] = "mlp"
     """`mlp`: one hidden layer, for tiny images; `conv`: convolutions on planes of symbols."""
     width: int = Field(256, ge=1, le=65_536)

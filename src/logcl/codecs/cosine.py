@@ -37,6 +37,7 @@ class CosineSettings(RateSettings):
     """The rate is all there is to choose."""
 
     name: Literal["cosine"] = "cosine"
+    """Which codec."""
 
     @classmethod
     def for_images(cls, image_shape: ImageShape) -> CosineSettings:

@@ -41,6 +41,7 @@ class IndexSettings(CodecSettings, Recipe):
     """How the decoder is built and trained."""
 
     name: Literal["index"] = "index"
+    """Which codec."""
     network: Literal["mlp", "binplay", "superposed"] = "superposed"
     """`mlp`: one hidden layer; `binplay`: as published; `superposed`: a table whose rows samples share."""
     width: int = Field(256, ge=1, le=65_536)

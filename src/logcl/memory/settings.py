@@ -79,8 +79,11 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
             raise BadSettings(f"{fixed} cannot be changed like a setting; it has an argument of its own")
     data, wrong = changed(data, changes)
     if wrong is not None:
-        known = ", ".join(name for name, _, _ in described(settings))
-        raise BadSettings(f"there is no setting {wrong!r}; the settings are: {known}")
+        every = [name for name, _, _ in described(parse(data))]
+        group = wrong.partition(".")[0] + "."
+        near = [name for name in every if name.startswith(group)] or every
+        of = f" for codec {data['codec']['name']}" if group == "codec." else ""
+        raise BadSettings(f"there is no setting {wrong!r}{of}; choose one of: {', '.join(near)}")
     return parse(data)
 
 

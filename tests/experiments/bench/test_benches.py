@@ -10,7 +10,7 @@ from logcl.experiments.bench.summary import summary
 from logcl.experiments.bench.table import Table
 from logcl.experiments.bench.tables import TABLES, fits_of_one_model, planned_fits
 from logcl.memory.presets import preset
-from logcl.memory.settings import override
+from logcl.memory.settings import applicable, override
 from logcl.methods import METHODS, options_of
 from logcl.methods.parts.exemplars import check_budget
 from logcl.nn.training import shortened, total_steps
@@ -24,7 +24,8 @@ def test_every_cell_has_its_own_name_and_valid_settings(name, scale):
     assert len({cell.name for cell in cells}) == len(cells)
     for cell in cells:
         shape = CATALOG[cell.stream].image_shape
-        settings = override(preset(cell.preset, shape, cell.stream), cell.changes)
+        settings = preset(cell.preset, shape, cell.stream)
+        settings = override(settings, applicable(settings, cell.changes))
         assert settings.image_shape == shape
         options_of(cell.method, cell.options)
         check_budget(cell.budget or "20/class")

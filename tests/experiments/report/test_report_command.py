@@ -99,7 +99,7 @@ def test_markdown_holds_headline_summary_and_settings(results):
         (["empty"], 2, "holds no results"),
         (["broken.json"], 2, "is not the result of an experiment"),
         (["runs", "--format", "pdf"], 2, "no format 'pdf'"),
-        (["runs", "--out", "r.pdf"], 2, "names no format"),
+        (["runs", "--out", "r.pdf"], 2, "has an unknown suffix"),
         (["runs", "--out", "r.md", "--format", "csv"], 2, "contradict"),
         (["runs", "--out", "broken.json/r.html"], 7, "cannot be created"),
         (["runs", "--out", "r.csv", "--figures", "broken.json"], 7, "cannot be created"),
