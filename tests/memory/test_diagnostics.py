@@ -5,13 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from logcl.codecs.stored import BinaryCodes
 from torch import Tensor, nn
 
 from logcl import Classifier, Memory
-from logcl.codecs import bits as codes
+from logcl.codecs.autoencoder import Autoencoder, AutoencoderCodecSpec
+from logcl.codecs.quantised import FINENESS, QuantisedCodes
 from logcl.memory import diagnostics
+from logcl.memory.buffer import Chunk
 from logcl.memory.local_model import Description, LocalModel
+from logcl.memory.manifest import Manifest
 from logcl.memory.presets import preset
 from logcl.memory.samples import Run, raw
 from logcl.memory.settings import override
@@ -23,7 +25,7 @@ GRID = np.indices((8, 8)).sum(axis=0) % 2 * 2.0 - 1
 
 
 class Lossless(nn.Module):
-    """A code of eight bits a pixel → the image itself, and a distortion of this decoder on top."""
+    """A code of eight bits per pixel, ±1, → the image itself, and a distortion of this decoder on top."""
 
     def __init__(self, distortion: float) -> None:
         super().__init__()
@@ -37,13 +39,18 @@ class Lossless(nn.Module):
 
 def local_model(level: int, start: int, x: np.ndarray, y: np.ndarray, distortion: float) -> LocalModel:
     classes, labels = np.unique(y, return_inverse=True)
+    spec = AutoencoderCodecSpec(
+        decoder=AutoencoderSpec(network="mlp", image_shape=SHAPE, length=512, width=1), weights="half"
+    )
+    stop = start + len(y) - 1
     about = Description(
-        level=level, start=start, stop=start + len(y) - 1, codes="binary", weights="half", labeller=None,
-        decoder=AutoencoderSpec(network="mlp", image_shape=SHAPE, length=512, width=1),
+        level=level, start=start, stop=stop, samples=len(y), codec=spec, weights=None, labeller=None,
         classes=tuple(classes.tolist()), runs=(Run(len(y), (0.0,)),),
     )  # fmt: skip
-    bits = np.unpackbits(x.reshape(len(x), 64), axis=1)
-    return LocalModel(about, Lossless(distortion), BinaryCodes(codes.pack(bits), 512), labels)
+    signs = 2 * np.unpackbits(x.reshape(len(x), 64), axis=1).astype(np.int16) - 1
+    codes = QuantisedCodes.of(torch.from_numpy(signs * FINENESS), len(x))
+    codec = Autoencoder(spec, Lossless(distortion), None)
+    return LocalModel(about, codec, codes, labels, np.arange(start, stop + 1))
 
 
 def snapshot(parts: Sequence[tuple], noise: float = 0.15, buffer: tuple | None = None) -> Snapshot:
@@ -54,7 +61,10 @@ def snapshot(parts: Sequence[tuple], noise: float = 0.15, buffer: tuple | None =
         start += len(y)
     x, y = buffer or (np.empty((0, *SHAPE), np.uint8), np.empty(0, np.int64))
     settings = override(preset("fast", SHAPE), {"classifier.noise": noise})
-    return Snapshot(settings, tuple(range(10)), tuple(levels), raw(x, y), (), "digest")
+    last = start + len(y) - 1
+    manifest = Manifest(n=last, last=last, classes=tuple(range(10)), settings=settings)
+    chunks = (Chunk(start, last, raw(x, y, start)),) if len(y) else ()
+    return Snapshot(manifest, tuple(levels), chunks, (), "digest")
 
 
 def shared(digits, *distortions: float) -> list[tuple]:
@@ -167,7 +177,7 @@ def test_a_real_memory(tmp_path, digits, quick, preset_name):
 
 def test_large_images_are_probed_in_their_middle(tmp_path, quick):
     x = np.random.default_rng(0).integers(0, 256, (50, 1, 40, 70), dtype=np.uint8)
-    settings = {**quick, "codec.width": 2, "codec.bits": 8}
+    settings = {**quick, "codec.name": "autoencoder", "codec.width": 2, "codec.symbols": 8}
     memory = Memory.open(tmp_path / "m.logcl", (1, 40, 70), unit=16, settings=settings)
     memory.absorb(x, np.zeros(50, np.int64))
     assert diagnostics.level_probe(memory.snapshot()).levels == 2

@@ -11,6 +11,7 @@ from logcl.memory.local_model import LocalModel
 from logcl.memory.presets import preset
 from logcl.memory.settings import override
 from logcl.nn import blobs
+from tests.helpers import reread
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 
@@ -54,7 +55,7 @@ def test_the_appendixs_table(column, dataset):
         assert str(values[name]) == cells[column], name
     assert chosen.codec.network == "binplay"
     assert chosen.codec.width == 32
-    assert (chosen.codec.codes, chosen.labels.kind) == ("index", "labeller")
+    assert (chosen.codec.name, chosen.labels.kind) == ("index", "labeller")
     assert chosen.labels.network == chosen.classifier.network
     labeller = chosen.labels.training
     assert labeller.model_dump() == chosen.classifier.model_dump(include=set(type(labeller).model_fields))
@@ -106,12 +107,12 @@ def test_what_is_replayed_survives_its_bytes(count):
     settings = override(preset("paper", GREY, "mnist"), {**FEW, "codec.epochs": 12})
     model, _ = LocalModel.fit(Slot(0, 1, count), raw(x, np.arange(count) % 3), settings, 0)
     blob = model.to_bytes()
-    back = LocalModel.from_bytes(blob, "level")
+    back = reread(model)
     for mine, theirs in zip(model.replay(), back.replay(), strict=True):
         assert np.array_equal(np.asarray(mine), np.asarray(theirs))
     assert back.to_bytes() == blob
-    state = model.decoder.state_dict()
-    assert all(torch.equal(value, back.decoder.state_dict()[name]) for name, value in state.items())
+    state = model.codec.decoder.state_dict()
+    assert all(torch.equal(value, back.codec.decoder.state_dict()[name]) for name, value in state.items())
 
 
 def test_large_statistics_are_kept():

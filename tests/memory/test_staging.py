@@ -2,24 +2,31 @@
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from logcl import Memory
 from logcl.allocation import Slot
+from logcl.codecs.cosine import Cosine, CosineSpec
 from logcl.core.errors import Damaged
 from logcl.core.progress import Silent
-from logcl.memory.staging import Staged, task_digest
+from logcl.memory import staging
+from logcl.memory.staging import task_digest
 
+FEW = {"codec.epochs": 1, "codec.min_steps": 20}
 QUICK = {
-    "codec.epochs": 1, "codec.min_steps": 20, "codec.warm_up_epochs": 1,
-    "labels.training.epochs": 1, "labels.training.min_steps": 5,
-}  # fmt: skip
+    "fast": FEW,
+    "paper-cpu": {**FEW, "codec.warm_up_epochs": 1, "labels.training.epochs": 1, "labels.training.min_steps": 5},
+}
+
+
+COSINE = Cosine(CosineSpec(image_shape=(1, 8, 8), step=0.1))
 
 
 class Interrupted(Silent):
-    """The user presses Ctrl-C when the so-many-th level begins."""
+    """The user presses Ctrl-C when fitting of the level with this number, counted from 1, starts."""
 
     def __init__(self, level: int) -> None:
         self.level = level
@@ -38,7 +45,7 @@ class Interrupted(Silent):
 @pytest.fixture(autouse=True)
 def _everything_is_staged(monkeypatch):
     """However quickly it was trained."""
-    monkeypatch.setattr("logcl.memory.memory._WORTH_STAGING", 0)
+    monkeypatch.setattr("logcl.memory.staging._WORTH_STAGING", 0)
 
 
 @pytest.fixture(params=["fast", "paper-cpu"])
@@ -47,7 +54,7 @@ def memories(request, tmp_path, digits) -> tuple[Memory, Memory]:
     made = []
     for name in ("unbroken", "broken"):
         memory = Memory.open(
-            tmp_path / f"{name}.logcl", (1, 8, 8), preset=request.param, unit=16, settings=QUICK
+            tmp_path / f"{name}.logcl", (1, 8, 8), preset=request.param, unit=16, settings=QUICK[request.param]
         )
         memory.absorb(digits[0][:16], digits[1][:16])
         made.append(memory)
@@ -136,13 +143,23 @@ def test_work_that_lies_is_refused(memories, digits):
     _, memory = memories
     interrupt(memory, *task(digits), 2)
     blob = memory.file.staged()["level-2"]
-    sound = Staged.from_bytes(blob, "staged")
+    known, sound = staging.from_bytes(blob, "staged")
     assert sound.slot == Slot(2, 1, 64)
-    lying = Staged(sound.task, sound.model, np.zeros_like(sound.order))
-    with pytest.raises(Damaged, match="in no order"):
-        Staged.from_bytes(lying.to_bytes(), "staged")
-    with pytest.raises(Damaged, match="not staged work"):
-        Staged.from_bytes(sound.to_bytes().replace(b'"model"', b'"madel"'), "staged")
+    assert staging.to_bytes(known, sound) == blob
+    for lie, problem in (
+        ({"order": np.zeros_like(sound.order)}, "in no order"),
+        ({"order": sound.order[:-1]}, "in no order"),
+        ({"slot": Slot(1, 1, 64)}, "of another level"),
+        ({"has_weights": not sound.has_weights}, "of another level"),
+        ({"codec": sound.codec[:100]}, "staged is damaged"),
+        ({"level": sound.codec}, "staged"),
+        ({"codec": COSINE.to_bytes()}, "staged needs weights that are missing"),
+    ):
+        lying = staging.to_bytes(known, replace(sound, **lie))
+        with pytest.raises(Damaged, match=problem):
+            staging.from_bytes(lying, "staged")
+    with pytest.raises(Damaged, match="not a staged fit"):
+        staging.from_bytes(blob.replace(b'"level"', b'"lovel"'), "staged")
 
 
 def test_inspect_tells_of_it(memories, digits, logcl):

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from logcl import Classifier, Memory
 from logcl.allocation import Slot
-from logcl.codecs import entropy
+from logcl.codecs import entropy, registry
 from logcl.codecs.bits import integer_bits, pack_integers, unpack_integers
 from logcl.core.errors import BadInput, BadSettings, Damaged
 from logcl.core.inputs import number_classes
@@ -27,45 +27,55 @@ from logcl.core.settings import Recipe
 from logcl.core.text import printable
 from logcl.memory import buffer
 from logcl.memory.file.header import digest_of
-from logcl.memory.local_model import Description, LocalModel, decoder_spec
+from logcl.memory.local_model import Description, LocalModel
+from logcl.memory.manifest import Manifest
 from logcl.memory.presets import preset
 from logcl.memory.samples import raw
 from logcl.memory.settings import Settings, override
 from logcl.memory.snapshot import Snapshot, inconsistency
 from logcl.nn import blobs, networks
+from tests.helpers import codecs_of
 
 SHAPE = (1, 8, 8)
-LEVEL = {"codec.width": 8, "codec.epochs": 1, "codec.min_steps": 0, "codec.warm_up_epochs": 1}
+LEVEL = {"codec.width": 8, "codec.epochs": 1, "codec.min_steps": 0}
 INDEX = {
     **LEVEL,
     "codec.name": "index",
+    "codec.network": "mlp",
+    "codec.bits": 256,
+    "codec.warm_up_epochs": 1,
     "labels.kind": "labeller",
     "labels.training.epochs": 1,
     "labels.training.min_steps": 0,
 }
 
 
-def level(digits, changes: dict, count: int = 32) -> bytes:
+def level(digits, changes: dict, count: int = 32) -> LocalModel:
     settings = override(preset("fast", SHAPE), changes)
     samples = raw(digits[0][:count], digits[1][:count])
-    return LocalModel.fit(Slot(0, 1, count), samples, settings, 0)[0].to_bytes()
+    return LocalModel.fit(Slot(0, 1, count), samples, settings, 0)[0]
 
 
 @pytest.fixture(scope="module")
-def quantised(digits) -> bytes:
+def quantised(digits) -> LocalModel:
     return level(digits, LEVEL)
 
 
 @pytest.fixture(scope="module")
-def indexed(digits) -> bytes:
+def indexed(digits) -> LocalModel:
     return level(digits, INDEX)
 
 
 def forged(blob: bytes, lie: dict | None = None, tensors: dict | None = None) -> bytes:
-    about, found = blobs.unpack(blob, Description, "level")
-    text = json.dumps({**about.model_dump(mode="json"), **(lie or {})})
+    about, found = blobs.load(blob, "level")
+    text = json.dumps({**about, **(lie or {})})
     kept = {name: value for name, value in {**found, **(tensors or {})}.items() if value is not None}
     return safetensors.torch.save(kept, {"logcl": text})
+
+
+def with_weights(model: LocalModel, tensors: dict, lie: dict | None = None) -> bytes:
+    """The blob of a codec, some of its weights replaced."""
+    return forged(model.codec.to_bytes(), lie, tensors)
 
 
 def framed(header: str, data: bytes = b"") -> bytes:
@@ -75,9 +85,17 @@ def framed(header: str, data: bytes = b"") -> bytes:
     return len(text).to_bytes(8, "little") + text + data
 
 
-def refused(blob: bytes, because: str = "") -> None:
+def refused(blob: bytes, because: str = "", model: LocalModel | None = None) -> None:
+    """As a level, whose codec is that of `model`."""
     with pytest.raises(Damaged, match=f"level-0.*{because}") as caught:
-        LocalModel.from_bytes(blob, "level-0")
+        LocalModel.from_bytes(blob, codecs_of(model) if model else {}, "level-0")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
+def refused_weights(blob: bytes, because: str = "") -> None:
+    with pytest.raises(Damaged, match=f"weights-0.*{because}") as caught:
+        registry.from_bytes(blob, "weights-0")
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 400
 
@@ -94,6 +112,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
 )
 def test_json_that_is_meant_to_hurt(description):
     refused(framed(json.dumps({"__metadata__": {"logcl": description}})))
+    refused_weights(framed(json.dumps({"__metadata__": {"logcl": description}})))
 
 
 def test_depth_beside_the_description():
@@ -115,12 +134,17 @@ def test_depth_beside_the_description():
 def test_a_million_mistakes_are_told_in_one(text):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     refused(framed(json.dumps({"__metadata__": {"logcl": text}})))
+    codec = text.replace("{", '{"codec":{"name":"cosine","image_shape":[1,8,8],"step":1},', 1)
+    refused(framed(json.dumps({"__metadata__": {"logcl": codec}})))
+    refused_weights(framed(json.dumps({"__metadata__": {"logcl": text}})))
+    refused_weights(framed(json.dumps({"__metadata__": {"logcl": text.replace("{", '{"name":"cosine",', 1)}})))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kB
 
 
 def test_names_from_a_file_cannot_command_a_terminal(quantised):
-    refused(forged(quantised, tensors={"decoder.\x1b]0;owned\x07\n": torch.zeros(1)}), "owned")
-    refused(forged(quantised, {"\x1b[2J": 1}), "x1b")
+    refused_weights(with_weights(quantised, {"decoder.\x1b]0;owned\x07\n": torch.zeros(1)}), "owned")
+    refused(forged(quantised.to_bytes(), {"\x1b[2J": 1}), "x1b", quantised)
+    refused_weights(with_weights(quantised, {}, {"\x1b[2J": 1}), "x1b")
     assert printable("a\x1b[31m\u202e\x9b\nö 猫\udcff") == r"a\x1b[31m\u202e\x9b\nö 猫\udcff"
 
 
@@ -139,8 +163,11 @@ def test_what_cannot_be_read_is_not_written():
         {"level": 63},
         {"start": 2**62, "stop": 2**62 + 31},
         {"start": 10**400, "stop": 10**400 + 31},
-        {"first_code": 0},
-        {"first_code": 2**62},
+        {"first_code": 1},
+        {"samples": 2**62},
+        {"samples": 10**400},
+        {"weights": "\x1b" * 64},
+        {"weights": 10**400},
         {"classes": [-1, *range(9)]},
         {"classes": [0, 0, *range(2, 10)]},
         {"classes": [2**31, *range(1, 10)]},
@@ -149,7 +176,10 @@ def test_what_cannot_be_read_is_not_written():
         {"runs": [{"count": 32, "errors": [1e300]}]},
         {"runs": [{"count": 32, "errors": ["nan"]}]},
         {"runs": [{"count": 33, "errors": [0.1]}, {"count": -1, "errors": [0.1]}]},
-        {"codes": "index", "decoder": {"network": "conv", "image_shape": SHAPE, "length": 32, "width": 8}},
+        {"codec": {"name": "index", "weights": "half", "decoder": {"network": "conv", "image_shape": SHAPE, "length": 32, "width": 8}}},
+        {"runs": [{"count": 32, "errors": [0.1] * 70, "generation": 64}]},
+        {"runs": [{"count": 32, "errors": [0.1], "generation": 10**400}]},
+        {"runs": [{"count": 32, "errors": [0.1], "generation": -2}]},
         {"decoder": {"network": "mlp", "image_shape": (1, 10**6, 10**6), "length": 32, "width": 8}},
         {"decoder": {"network": "mlp", "image_shape": (64, 4096, 4096), "length": 32, "width": 8}},
         {"decoder": {"network": "mlp", "image_shape": (1, 0, 8), "length": 32, "width": 8}},
@@ -165,29 +195,53 @@ def test_what_cannot_be_read_is_not_written():
     ],
 )
 def test_absurd_descriptions_are_refused(quantised, lie):
-    refused(forged(quantised, lie))
+    if "decoder" in lie:
+        spec = {"name": "autoencoder", "weights": "int8", **lie}
+        refused(forged(quantised.to_bytes(), {"codec": spec}), model=quantised)
+        refused_weights(with_weights(quantised, {}, spec))
+    else:
+        refused(forged(quantised.to_bytes(), lie), model=quantised)
+
+
+@pytest.mark.parametrize("name", ["none such", "\x1b]0;owned\x07", "x" * 10**6, "../../evil", "base", ""])
+def test_a_codec_nobody_has(quantised, name):
+    """One printable sentence, however the file calls it."""
+    for read in (
+        lambda: LocalModel.from_bytes(forged(quantised.to_bytes(), {"codec": {"name": name}}), {}, "level-0"),
+        lambda: registry.from_bytes(with_weights(quantised, {}, {"name": name}), "weights-0"),
+    ):
+        with pytest.raises(BadSettings, match="install the package that provides it") as caught:
+            read()
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize("samples", [2**20, 2**40, 2**61])
 def test_samples_that_cost_nothing_cannot_be_claimed(indexed, samples):
     """Index codes and a labeller store nothing a sample: the blob's own size is the bound."""
-    lie = {"stop": samples, "runs": [{"count": samples, "errors": [0.1]}]}
-    refused(forged(indexed, lie), "more samples than its bytes can hold")
+    lie = {"stop": samples, "samples": samples, "runs": [{"count": samples, "errors": [0.1]}]}
+    refused(forged(indexed.to_bytes(), lie), "more samples than its bytes can hold", indexed)
+    room = {"stop": samples}  # a mask that long would be allocated
+    refused(forged(indexed.to_bytes(), room, {"live": torch.zeros(4, dtype=torch.uint8)}), model=indexed)
 
 
 def test_nor_written(digits):
     table = {"codec.network": "superposed", "codec.bits": 1, "codec.width": 20}
     settings = override(preset("fast", SHAPE), {**INDEX, **table})
-    few = networks.weight_count(decoder_spec(settings))
+    few = networks.weight_count(settings.codec.decoder(SHAPE))
     x = np.zeros((8 * few + 1, *SHAPE), np.uint8)
-    with pytest.raises(BadSettings, match=r"larger generator\.width"):
+    with pytest.raises(BadSettings, match=r"larger codec\.width"):
         LocalModel.fit(Slot(0, 1, len(x)), raw(x, np.zeros(len(x), np.int64)), settings, 0)
 
 
 def test_labels_without_a_class(quantised):
-    about, tensors = blobs.unpack(quantised, Description, "level")
+    blob = quantised.to_bytes()
+    about, tensors = blobs.unpack(blob, Description, "level")
     assert about.label_bits == 4
-    refused(forged(quantised, tensors={"labels": torch.full_like(tensors["labels"], 255)}), "without a class")
+    ones = torch.full_like(tensors["labels"], 255)
+    refused(forged(blob, tensors={"labels": ones}), "without a class", quantised)
+    for labels in (None, ones[:-1], ones.to(torch.int64), ones[:, None], torch.cat([ones, ones])):
+        refused(forged(blob, tensors={"labels": labels}), "labels of another size", quantised)
 
 
 # --- tensors ----------------------------------------------------------------------------------------------
@@ -212,7 +266,7 @@ def test_labels_without_a_class(quantised):
     ids=str,
 )
 def test_weights_of_other_types_and_shapes(quantised, value):
-    refused(forged(quantised, tensors={"decoder.pixels.bias": value}))
+    refused_weights(with_weights(quantised, {"decoder.pixels.bias": value}))
 
 
 def test_scales_of_other_types_and_shapes(quantised):
@@ -224,23 +278,24 @@ def test_scales_of_other_types_and_shapes(quantised):
         (torch.zeros(64, 8, dtype=torch.int8), torch.zeros(1, 64, dtype=torch.float16)),
         (torch.zeros(0, 8, dtype=torch.int8), torch.zeros(0, 1, dtype=torch.float16)),
     ):
-        refused(forged(quantised, tensors={name: weight, f"{name}.scale": scale}))
+        refused_weights(with_weights(quantised, {name: weight, f"{name}.scale": scale}))
 
 
 def test_counters_are_counters(digits):
-    blob = level(digits, {**INDEX, "codec.network": "binplay"})
-    _, tensors = blobs.unpack(blob, Description, "level")
+    model = level(digits, {**INDEX, "codec.network": "binplay"})
+    tensors = model.codec.weights()
     counter = next(name for name in tensors if name.endswith("num_batches_tracked"))
-    refused(forged(blob, tensors={counter: torch.zeros(())}))
-    refused(forged(blob, tensors={counter: torch.zeros(2**20, dtype=torch.int64)}))
+    refused_weights(with_weights(model, {counter: torch.zeros(())}))
+    refused_weights(with_weights(model, {counter: torch.zeros(2**20, dtype=torch.int64)}))
     mean = next(name for name in tensors if name.endswith("running_mean"))
-    refused(forged(blob, tensors={mean: torch.zeros_like(tensors[mean], dtype=torch.int64)}))
+    refused_weights(with_weights(model, {mean: torch.zeros_like(tensors[mean], dtype=torch.int64)}))
 
 
 def test_weights_that_are_no_numbers_replay_something(quantised):
-    _, tensors = blobs.unpack(quantised, Description, "level")
-    nan = torch.full_like(tensors["decoder.pixels.bias"], torch.nan)
-    x, _ = LocalModel.from_bytes(forged(quantised, tensors={"decoder.pixels.bias": nan}), "level-0").replay()
+    nan = torch.full_like(quantised.codec.weights()["decoder.pixels.bias"], torch.nan)
+    codec = registry.from_bytes(with_weights(quantised, {"decoder.pixels.bias": nan}), "weights-0")
+    codecs = {quantised.about.weights: codec}
+    x, _ = LocalModel.from_bytes(quantised.to_bytes(), codecs, "level-0").replay()
     assert x.shape == (32, *SHAPE)
 
 
@@ -278,10 +333,10 @@ def test_integers_are_unpacked_block_by_block(bits):
 
 def test_deflated_nothing_is_refused_and_never_written():
     x = np.zeros((600, 1, 400, 400), np.uint8)  # 96 MB
-    blob = buffer.to_bytes(1, raw(x, np.zeros(600, np.int64)))
-    start, back = buffer.from_bytes(blob, (1, 400, 400), "chunk")
-    assert (start, back.x.shape, int(back.x.max())) == (1, x.shape, 0)
-    about, tensors = blobs.unpack(blob, buffer.Chunk, "chunk")
+    blob = buffer.to_bytes(buffer.Chunk(1, 600, raw(x, np.zeros(600, np.int64))))
+    back = buffer.from_bytes(blob, (1, 400, 400), "chunk")
+    assert (back.start, back.samples.x.shape, int(back.samples.x.max())) == (1, x.shape, 0)
+    about, tensors = blobs.unpack(blob, buffer.Description, "chunk")
     bomb = torch.from_numpy(np.frombuffer(zlib.compress(x.tobytes(), 9), np.uint8).copy())
     with pytest.raises(Damaged, match="does not hold what it describes"):
         buffer.from_bytes(blobs.pack(about, {**tensors, "pixels": bomb}), (1, 400, 400), "chunk")
@@ -292,8 +347,8 @@ def test_deflated_nothing_is_refused_and_never_written():
     "value", [torch.zeros(3, dtype=torch.bfloat16), torch.zeros((), dtype=torch.uint8), None]
 )
 def test_chunks_of_other_types(name, value):
-    blob = buffer.to_bytes(1, raw(np.zeros((5, *SHAPE), np.uint8), np.arange(5)))
-    about, tensors = blobs.unpack(blob, buffer.Chunk, "chunk")
+    blob = buffer.to_bytes(buffer.Chunk(1, 5, raw(np.zeros((5, *SHAPE), np.uint8), np.arange(5))))
+    about, tensors = blobs.unpack(blob, buffer.Description, "chunk")
     changed = {key: kept for key, kept in {**tensors, name: value}.items() if kept is not None}
     with pytest.raises(Damaged, match="chunk"):
         buffer.from_bytes(blobs.pack(about, changed), SHAPE, "chunk")
@@ -312,16 +367,17 @@ def test_large_images_are_legitimate(shape):
 @pytest.mark.parametrize("shape", [(1, 4097, 8), (64, 4096, 4096), (1, 10**30, 1), (-1, -8, 8), (1, True, 1)])
 def test_absurd_images_are_not(shape):
     with pytest.raises(ValidationError, match="image_shape"):
-        Settings(image_shape=shape, generator={"bytes_per_sample": 8})
+        Settings(image_shape=shape, codec={"name": "cosine", "psnr": 30})
 
 
 @pytest.mark.parametrize(
     "change",
     [
         {"codec.bytes_per_sample": 1e308},
-        {"codec.warm_up_epochs": 10**9},
+        {"codec.name": "index", "codec.warm_up_epochs": 10**9},
         {"codec.patience": 10**30},
-        {"codec.bits": 2**30},
+        {"codec.name": "index", "codec.bits": 2**30},
+        {"codec.symbols": 2**30},
         {"unit": 2**60},
     ],
 )
@@ -338,19 +394,30 @@ def test_labels_have_a_length():
 
 @pytest.mark.parametrize("classes", [(0, "a"), ("a", 0), (1, 1), ("a\0",)])
 def test_classes_that_cannot_be_told_apart(classes, digits):
-    now = Snapshot(
-        preset("fast", SHAPE), classes, (), raw(digits[0][:5], np.zeros(5, np.int64)), (1,), digest=""
-    )
-    assert "cannot be told apart" in inconsistency(now, 5)
+    now = waiting(digits, [(1, 5)])
+    now = replace(now, manifest=now.manifest.model_copy(update={"classes": classes}))
+    assert "cannot be told apart" in inconsistency(now)
 
 
-@pytest.mark.parametrize("chunks", [(2,), (0, 1), (1, 6), (1, 3, 3)])
-def test_chunks_that_are_elsewhere(chunks, digits):
-    now = Snapshot(
-        preset("fast", SHAPE), (0,), (), raw(digits[0][:5], np.zeros(5, np.int64)), chunks, digest=""
-    )
-    assert "its buffer" in inconsistency(now, 5)
-    assert inconsistency(replace(now, chunks=(1, 3)), 5) is None
+def waiting(digits, places: list[tuple[int, int]], last: int = 5) -> Snapshot:
+    """A memory that is nothing but a buffer, its chunks in some places."""
+    chunks = [
+        buffer.Chunk(start, stop, raw(digits[0][: stop - start + 1], np.zeros(stop - start + 1, np.int64), start))
+        for start, stop in places
+    ]
+    n = sum(len(chunk.samples) for chunk in chunks)
+    manifest = Manifest(n=n, last=last, classes=(0,), settings=preset("fast", SHAPE))
+    return Snapshot(manifest, (), tuple(chunks), (), "")
+
+
+@pytest.mark.parametrize("places", [[(0, 4)], [(1, 6)], [(1, 3), (3, 5)], [(1, 3), (1, 3)], [(2, 9)]])
+def test_chunks_that_are_elsewhere(places, digits):
+    assert "its buffer" in inconsistency(waiting(digits, places))
+    for sound in ([(1, 5)], [(1, 2), (3, 5)], [(2, 3), (5, 5)], []):  # samples may have been forgotten
+        assert inconsistency(waiting(digits, sound)) is None
+    lying = waiting(digits, [(1, 4)])
+    lying = replace(lying, manifest=lying.manifest.model_copy(update={"n": 5}))
+    assert "not those of 5 samples" in inconsistency(lying)
 
 
 # --- the global model -------------------------------------------------------------------------------------
