@@ -77,9 +77,8 @@ class Recipe(Frozen):
     decay: float = Field(0.99, gt=0, le=1)
     """Factor per epoch, for the exponential schedule."""
     patience: int = Field(0, ge=0, le=100_000)
-    """Early stopping: if the loss has not fallen by 1 % in this many epochs (twentieths of all steps where an
-    epoch is shorter), the learning rate decays to zero within a quarter of the steps taken so far, and
-    training ends. 0: no early stopping."""
+    """Early stopping: once the loss has not fallen by 1 % for this many epochs, the learning rate decays to
+    zero within a quarter of the steps so far. 0: no early stopping."""
     weight_decay: float = Field(0.0, ge=0)
     """Weight decay; decoupled from the gradient with `adam` (AdamW)."""
 
