@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from logcl.codecs import entropy
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
 from logcl.codecs.quantised import FINENESS, ROUNDING, QuantisedCodes
+from logcl.core.errors import Damaged
 from logcl.core.images import rows_at_once
 from logcl.core.settings import ImageShape
 from logcl.nn.device import choose_device
@@ -128,7 +129,8 @@ class Cosine(Codec):
     @classmethod
     def restore(cls, spec: CosineSpec, weights: Mapping[str, Tensor], name: str) -> Cosine:
         """The spec is all there is."""
-        del weights, name
+        if weights:
+            raise Damaged(f"{name} has weights, and its codec has none; `logcl verify` says what is intact")
         return cls(spec)
 
     def restore_codes(

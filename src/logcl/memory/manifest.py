@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from logcl.core.errors import Damaged
+from logcl.core.errors import BadSettings, Damaged
 from logcl.core.inputs import Labels
 from logcl.core.settings import MOST_SAMPLES, Frozen
 from logcl.core.text import printable
@@ -48,6 +48,8 @@ class Manifest(Frozen):
             return Manifest.model_validate(header.fields)
         except ValidationError as error:
             problem = error.errors()[0]
+            if isinstance(cause := problem.get("ctx", {}).get("error"), BadSettings):  # its codec is missing
+                raise BadSettings(f"{path}: {cause}") from error
             where = printable(".".join(map(str, problem["loc"])))
             raise Damaged(
                 f"{path}: the header cannot be used ({where}: {printable(problem['msg'])}); `logcl verify` "
