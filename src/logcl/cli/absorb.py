@@ -112,7 +112,9 @@ def absorb(
                         "width); image files of other sizes are resized; --image-shape chooses another shape"
                     )
                 started = time.perf_counter()
-                done = memory.absorb(task.x, task.y, engine=runner, callbacks=callbacks, progress=progress)
+                done = memory.absorb(
+                    task.x, task.y, source=task.source, engine=runner, callbacks=callbacks, progress=progress
+                )
                 report.append(_describe(memory, task, done, time.perf_counter() - started))
                 if not as_json:
                     out.print(_sentence(path, report[-1]))

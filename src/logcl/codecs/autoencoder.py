@@ -9,7 +9,7 @@ The user sets the bytes of a code or its quality; the fit finds λ, the exchange
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -117,7 +117,19 @@ class Autoencoder(Codec):
         # One that has an encoder too makes the fit much shorter.
         alike.sort(key=lambda start: start.analysis is None)
         start = alike[0] if alike and settings.warm_start else None
-        decoder, analysis = train(samples.x, spec, settings, work, start, samples.raw)
+        device, recipe = choose_device(), settings
+        with seeded(work.generator):
+            analysis = Analysis(spec).to(device)
+            decoder = networks.decoder(spec).to(device)
+        usual = float(analysis.exchange)
+        if start is not None:
+            decoder.load_state_dict(start.decoder.state_dict())
+            if start.analysis is not None:
+                analysis.load_state_dict(start.analysis.state_dict())
+                recipe = shortened(settings, settings.warm_share)
+        loss = RateDistortion(analysis, decoder, samples, settings, usual)
+        fit(nn.ModuleList([analysis, decoder]), loss, len(samples), recipe, work)
+        analysis.exchange.fill_(loss.exchange)
         codes = QuantisedCodes.of(_symbols(analysis, samples.x), len(samples))
         blobs.round_weights(decoder, settings.weights)
         blobs.round_weights(analysis, settings.weights)
@@ -219,62 +231,50 @@ class Logistic(nn.Module):
         return total
 
 
-def train(
-    x: NDArray[np.uint8],
-    spec: AutoencoderSpec,
-    settings: AutoencoderSettings,
-    work: Work,
-    start: Autoencoder | None = None,
-    raw: NDArray[np.bool_] | None = None,
-    distortion: Callable[[Tensor, Tensor], Tensor] = nn.functional.mse_loss,
-) -> tuple[nn.Module, Analysis]:
-    """Train encoder and decoder for the least error at the target rate; x (n, C, H, W).
+class RateDistortion:
+    """The loss, distortion + λ · bits, of a batch of rows.
 
-    loss = distortion + λ · bits. Bits come from `Logistic`, with uniform noise in place of rounding; the
-    decoder sees the rounded symbols. λ drifts until the target is met: bytes are judged on all images,
-    quality on the `raw` ones (n,), by default all. Images that were decoded before have lost what is hard to
-    encode. If they counted, every merge would find its quality too good and the next would be coarser.
-    `distortion` of (decoded, image), both in [0, 1], replaces the squared error in the loss.
+    Bits come from `Logistic`, with uniform noise in place of rounding; the decoder sees the rounded symbols.
+    λ drifts until the target is met: bytes are judged on all images, quality on the raw ones. Images that
+    were decoded before have lost what is hard to encode. If they counted, every merge would find its quality
+    too good and the next would be coarser.
     """
-    device = choose_device()
-    with seeded(work.generator):
-        analysis = Analysis(spec).to(device)
-        decoder = networks.decoder(spec).to(device)
-    usual = float(analysis.exchange)
-    recipe = settings
-    if start is not None:
-        decoder.load_state_dict(start.decoder.state_dict())
-        if start.analysis is not None:
-            analysis.load_state_dict(start.analysis.state_dict())
-            recipe = shortened(settings, settings.warm_share)
-    images = torch.from_numpy(x).to(device)
-    exchange = float(analysis.exchange)
-    wanted = 0.0 if settings.bytes_per_sample is None else 8 * settings.bytes_per_sample
-    judged = torch.ones(len(x))
-    if settings.psnr is not None and raw is not None:
-        judged = torch.from_numpy(raw).to(torch.float32)
 
-    def loss(rows: Tensor) -> Tensor:
-        nonlocal exchange
-        image = to_unit(images[rows.to(device)])
-        position = analysis(image)
-        bits = analysis.prior.bits(position + torch.rand_like(position) - 0.5)
+    distortion = staticmethod(nn.functional.mse_loss)
+    """Of decoded images and images, both in [0, 1]."""
+
+    def __init__(
+        self,
+        analysis: Analysis,
+        decoder: nn.Module,
+        samples: FitInput,
+        settings: AutoencoderSettings,
+        usual: float,
+    ) -> None:
+        self.analysis, self.decoder, self.settings = analysis, decoder, settings
+        self.images = torch.from_numpy(samples.x).to(choose_device())
+        self.exchange, self.usual = float(analysis.exchange), usual
+        self.wanted = 8 * (settings.bytes_per_sample or 0)
+        judged = samples.raw if settings.psnr is not None else np.ones(len(samples))
+        self.judged = torch.from_numpy(judged).to(torch.float32)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """The loss; moves λ."""
+        image = to_unit(self.images[rows.to(self.images.device)])
+        position = self.analysis(image)
+        bits = self.analysis.prior.bits(position + torch.rand_like(position) - 0.5)
         rounded = position + (position.round() - position).detach()
-        decoded = decoder(rounded / FINENESS)
+        decoded = self.decoder(rounded / FINENESS)
         # Minus a constant, so that the loss of a code on target is its error, whatever λ is.
-        total: Tensor = distortion(decoded, image) + exchange * (bits - wanted)
-        errors, say = (decoded.detach() - image).square().flatten(1).mean(dim=1).cpu(), judged[rows]
+        total: Tensor = self.distortion(decoded, image) + self.exchange * (bits - self.wanted)
+        errors, say = (decoded.detach() - image).square().flatten(1).mean(dim=1).cpu(), self.judged[rows]
         error = float((say * errors).sum() / say.sum().clamp(min=1))
-        excess = settings.excess(float(bits.detach()) / 8, error)
-        # More slowly where few images are judged: a single one says little of the others.
+        excess = self.settings.excess(float(bits.detach()) / 8, error)
+        # More slowly where few images are judged: a single one says little about the others.
         pace = 0.1 * min(float(say.sum()) / _ENOUGH, 1)
-        exchange *= math.exp(pace * max(min(excess, 1), -1))
-        exchange = min(max(exchange, usual / 100), 100 * usual)
+        exchange = self.exchange * math.exp(pace * max(min(excess, 1), -1))
+        self.exchange = min(max(exchange, self.usual / 100), 100 * self.usual)
         return total
-
-    fit(nn.ModuleList([analysis, decoder]), loss, len(x), recipe, work)
-    analysis.exchange.fill_(exchange)
-    return decoder, analysis
 
 
 @torch.no_grad()

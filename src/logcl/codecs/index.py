@@ -12,7 +12,7 @@ level, then the decoder memorises the pairs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,6 +33,7 @@ from logcl.nn.images import to_unit
 from logcl.nn.networks import AutoencoderSpec
 from logcl.nn.training import Work, fit, seeded, steps_per_epoch, total_steps
 
+Loss = Callable[[Tensor], Tensor]
 SAMPLES_PER_BYTE = 8
 """Index codes take no bytes, so without this bound a small file could claim any number of samples."""
 
@@ -155,8 +156,9 @@ class IndexDecoder(Codec):
                 f"{len(samples)} samples are more than {SAMPLES_PER_BYTE} per weight of their decoder; use a "
                 f"larger codec.width"
             )
-        teach = _superposed if spec.network == "superposed" else _assigned
-        decoder, order = teach(samples, spec, settings, work)
+        prepare = _superposed if spec.network == "superposed" else _assigned
+        decoder, loss, order = prepare(samples, spec, settings, work)
+        fit(decoder, loss, len(samples), settings, work)
         blobs.round_weights(decoder, settings.weights)
         codec = cls(IndexSpec(decoder=spec, weights=settings.weights), decoder)
         return Fitted(codec, IndexCodes(samples.indices), order)
@@ -217,8 +219,8 @@ def inputs(indices: NDArray[np.int64], spec: AutoencoderSpec) -> NDArray[np.floa
 
 def _assigned(
     samples: FitInput, spec: AutoencoderSpec, settings: IndexSettings, work: Work
-) -> tuple[nn.Module, NDArray[np.intp]]:
-    """Match images with codes, then teach the decoder code → image."""
+) -> tuple[nn.Module, Loss, NDArray[np.intp]]:
+    """A decoder, what to teach it (code → image), and which image each code was matched with."""
     device = choose_device()
     with seeded(work.generator):
         encoder, decoder = networks.encoder(spec, centred=False), networks.decoder(spec)
@@ -243,8 +245,7 @@ def _assigned(
         rows = rows.to(device)
         return nn.functional.mse_loss(decoder(given[rows]), to_unit(images[ordered[rows]]))
 
-    fit(decoder, loss, len(samples), settings, work)
-    return decoder, order
+    return decoder, loss, order
 
 
 def _warm_up(
@@ -281,8 +282,8 @@ def _warm_up(
 
 def _superposed(
     samples: FitInput, spec: AutoencoderSpec, settings: IndexSettings, work: Work
-) -> tuple[nn.Module, NDArray[np.intp]]:
-    """Teach a decoder of shared rows.
+) -> tuple[nn.Module, Loss, NDArray[np.intp]]:
+    """The same for a decoder of shared rows, without matching.
 
     The warm-up trains an autoencoder with as many latent numbers as a row has for each of its samples. Its
     embeddings are superposed in the rows, the encoder is dropped, and the decoder is trained alone.
@@ -321,5 +322,4 @@ def _superposed(
         decoded = decoder.look_up(address[batch], masks[turn[batch]])
         return nn.functional.mse_loss(decoded, to_unit(images[batch]))
 
-    fit(decoder, loss, len(samples), settings, work)
-    return decoder, np.arange(len(samples))
+    return decoder, loss, np.arange(len(samples))

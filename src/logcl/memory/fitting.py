@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from logcl.memory.local_model import LocalModel, fit_steps
 from logcl.memory.samples import Samples
 from logcl.memory.settings import Settings
 from logcl.memory.snapshot import Snapshot
-from logcl.nn.engines import Engine, Job
+from logcl.nn.engines import Job
 
 
 @dataclass(frozen=True)
@@ -66,26 +67,21 @@ def weights_part(digest: str) -> str:
     return f"weights-{digest[:16]}"
 
 
-def fit_all(
-    parts: Mapping[Slot, Samples],
-    plan: Plan,
-    now: Snapshot,
-    engine: Engine,
-    progress: Progress,
-    done: Sequence[Fit] = (),
-    keep: Callable[[Fit], None] | None = None,
-) -> dict[Slot, Fit]:
-    """Fit every slot to its samples. `done` are fits made before; `keep` is called with each new one."""
-    fits = {fit.slot: fit for fit in done}
-    steps = _expected_steps(parts, now)
+@contextmanager
+def counting(
+    progress: Progress, parts: Mapping[Slot, Samples], now: Snapshot, done: Collection[Slot]
+) -> Iterator[Progress]:
+    """A progress on which the steps of all fits move one bar; those of `done` are made."""
+    first = next(iter(parts), None)
+    steps = {
+        slot: fit_steps(
+            len(part), len(np.unique(part.y)), now.settings, warm=bool(now.levels) or slot != first
+        )
+        for slot, part in parts.items()
+    }
     with progress.track("absorbing", max(sum(steps.values()), 1)) as count:
-        count(sum(steps[slot] for slot in fits))
-        for jobs in _waves(parts, plan, now, fits):
-            for _, fit in engine.run(jobs, CountedProgress(progress, count)):
-                fits[fit.slot] = fit
-                if keep and len(fits) < len(parts):  # the last is committed in a moment
-                    keep(fit)
-    return {slot: fits[slot] for slot in parts}
+        count(sum(steps[slot] for slot in done))
+        yield CountedProgress(progress, count)
 
 
 def _fit(
@@ -103,7 +99,7 @@ def _fit(
     return Fit.of(model, order, time.monotonic() - began)
 
 
-def _waves(
+def waves(
     parts: Mapping[Slot, Samples], plan: Plan, now: Snapshot, fits: Mapping[Slot, Fit]
 ) -> Iterator[list[Job[Fit]]]:
     """The fits still to be made, in lists whose fits may run side by side.
@@ -138,14 +134,3 @@ def _starts(part: Samples, plan: Plan, now: Snapshot) -> tuple[bytes, ...]:
     counts = np.bincount(part.y, minlength=len(now.classes))
     kept.sort(key=lambda level: -int(counts[list(level.about.classes)].sum()))
     return tuple(level.codec.to_bytes() for level in kept)
-
-
-def _expected_steps(parts: Mapping[Slot, Samples], now: Snapshot) -> dict[Slot, int]:
-    """Steps that each fit takes, for the estimate of the time left."""
-    first = next(iter(parts), None)
-    return {
-        slot: fit_steps(
-            len(part), len(np.unique(part.y)), now.settings, warm=bool(now.levels) or slot != first
-        )
-        for slot, part in parts.items()
-    }

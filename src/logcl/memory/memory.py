@@ -189,8 +189,14 @@ class Memory:
             parts = {slot: pool.between(slot.start, slot.stop) for slot in plan.train}
             parts = {slot: part for slot, part in parts.items() if len(part)}
             staging = Staging(self.file, task_digest(header.content, x, y, classes))
-            resumed = staging.load(list(parts))
-            fits = fitting.fit_all(parts, plan, now, engine or Local(), progress, resumed, staging.keep)
+            resumed = staging.load(parts)
+            fits = dict(resumed)
+            with fitting.counting(progress, parts, now, resumed) as counted:
+                for jobs in fitting.waves(parts, plan, now, fits):
+                    for _, fit in (engine or Local()).run(jobs, counted):
+                        fits[fit.slot] = fit
+                        if len(fits) < len(parts):  # the last is committed in a moment
+                            staging.keep(fit)
 
             entry = new_entry(first, x, named.tolist(), source)
             n = now.n + len(x)
@@ -198,9 +204,7 @@ class Memory:
             new, gone = changes(header, now, plan, fits, pool, entry)
             self.file.commit(header, manifest.as_data(), new, gone)
             progress.log(self._moment(plan, entry, time.monotonic() - began))
-            return Absorbed(
-                plan, {slot: fit.order for slot, fit in fits.items()}, tuple(f.slot for f in resumed)
-            )
+            return Absorbed(plan, {slot: fits[slot].order for slot in parts}, tuple(resumed))
 
     def replay(self, batch_size: int = 128, *, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples, drawn uniformly from all that the memory holds.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,9 +42,9 @@ class Staging:
     task: str
     """`task_digest` of the task."""
 
-    def load(self, slots: Sequence[Slot]) -> list[Fit]:
+    def load(self, slots: Collection[Slot]) -> dict[Slot, Fit]:
         """What was fitted of this task before it was interrupted; fits of any other task are dropped."""
-        found = []
+        found = {}
         staged = self.file.staged()
         for name, blob in staged.items():
             try:
@@ -52,7 +52,7 @@ class Staging:
             except Damaged:
                 continue  # it is fitted again, and `verify` reports it
             if task == self.task and fit.slot in slots:
-                found.append(fit)
+                found[fit.slot] = fit
         if staged and not found:
             self.file.drop_staged()
         return found
