@@ -15,8 +15,8 @@ from torch import Tensor
 
 from logcl.codecs import bits, entropy
 from logcl.codecs.quantised import FINENESS
+from logcl.core.descriptions import damaged
 from logcl.core.settings import Recipe
-from logcl.nn import blobs
 
 _RECIPE = tuple(Recipe.model_fields)
 _TRAINED = ("network", "width", "weights", "smallest", *_RECIPE)
@@ -57,7 +57,7 @@ def level(
     try:
         return _level(dict(about), tensors)
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise blobs.damaged(name, error) from error
+        raise damaged(name, error) from error
 
 
 def _level(
@@ -65,7 +65,6 @@ def _level(
 ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
     decoder, codes, precision = about.pop("decoder"), about.pop("codes"), about.pop("weights")
     first = about.pop("first_code", None)
-    about["samples"] = about["stop"] - about["start"] + 1
     found = {
         key: value for key, value in tensors.items() if key.startswith(("codes.", "labels", "labeller."))
     }
