@@ -261,8 +261,10 @@ def test_forged_weights_are_refused(codec):
     genuine = codec.weights()
     for key, value in genuine.items():
         lies = [*(lie for lie in other_dtypes(value) if not allowed(value, lie)), *other_shapes(value)]
-        less = {name: tensor for name, tensor in genuine.items() if name != key}
-        for tensors in (less, *({**genuine, key: lie} for lie in lies)):
+        forged = [{**genuine, key: lie} for lie in lies]
+        if not key.endswith("num_batches_tracked"):  # torch counts from zero if there is none
+            forged.append({name: tensor for name, tensor in genuine.items() if name != key})
+        for tensors in forged:
             with pytest.raises(Damaged, match="weights-0"):
                 registry.from_bytes(blobs.pack(codec.spec, tensors), "weights-0")
 
