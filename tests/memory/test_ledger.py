@@ -114,7 +114,7 @@ def test_a_classifier_stays_current_only_while_the_content_does(memory, digits):
     assert not classifier.is_current(memory)
 
 
-@pytest.mark.parametrize("source", ["x" * 5000, 7, None])
+@pytest.mark.parametrize("source", ["x" * 5000, 7, None, "caf\udce9"])
 def test_a_source_that_cannot_be_kept_is_refused_and_nothing_changes(memory, digits, source):
     memory.absorb(digits[0][:9], digits[1][:9])
     before = memory.file.header().digest
