@@ -94,5 +94,7 @@ def codecs_of(model: LocalModel) -> dict[str, Codec]:
 
 def reread(model: LocalModel, name: str = "level") -> LocalModel:
     """The model after a trip through bytes, weights included."""
-    codecs = {digest: registry.from_bytes(codec.to_bytes(), name) for digest, codec in codecs_of(model).items()}
+    codecs = {
+        digest: registry.from_bytes(codec.to_bytes(), name) for digest, codec in codecs_of(model).items()
+    }
     return LocalModel.from_bytes(model.to_bytes(), codecs, name)

@@ -93,7 +93,9 @@ def test_an_encoder_to_start_from_makes_a_fit_short(digits):
     warm = fit_codec(x, settings, [known.codec], progress=progress)
     assert progress.totals[1] == pytest.approx(0.3 * progress.totals[0], rel=0.05)
     assert error(x, decoded(warm)) < 1.1 * error(x, decoded(cold))
-    assert float(warm.codec.analysis.exchange) != pytest.approx(0.016 / 64)  # what it arrived at, not the usual
+    assert float(warm.codec.analysis.exchange) != pytest.approx(
+        0.016 / 64
+    )  # what it arrived at, not the usual
 
 
 def test_a_start_with_an_encoder_is_preferred(digits):

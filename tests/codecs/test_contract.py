@@ -282,13 +282,14 @@ def test_more_weights_than_there_are_are_refused(codec):
 
 def test_the_description_of_another_codec_is_refused(settings, codec, given_samples, x):
     """Weights and codes that are sound, under a spec that is sound, but do not belong together."""
+    tensors, indices = fit_codec(x, settings).codes.tensors(), given_samples.indices
     for name in SMALL:
         if name == settings.name:
             continue
         other = fit_codec(given_samples, settings_of(name, 0))
+        mixed = blobs.pack(other.codec.spec, codec.weights())
         with pytest.raises(Damaged):
-            mixed = registry.from_bytes(blobs.pack(other.codec.spec, codec.weights()), "weights-0")
-            mixed.restore_codes(fit_codec(x, settings).codes.tensors(), given_samples.indices, 10**6, "level-0")
+            registry.from_bytes(mixed, "weights-0").restore_codes(tensors, indices, 10**6, "level-0")
 
 
 def test_specs_that_are_nonsense_are_refused(codec):

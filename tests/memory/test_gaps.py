@@ -144,7 +144,9 @@ def test_data_sets_have_every_sample_once(thinned, expected):
 
 
 def test_a_classifier_learns_from_it(thinned, digits):
-    assert Classifier.train(thinned, recipe={"epochs": 1, "min_steps": 2}).predict(digits[0][:3]).shape == (3,)
+    assert Classifier.train(thinned, recipe={"epochs": 1, "min_steps": 2}).predict(digits[0][:3]).shape == (
+        3,
+    )
     assert Classifier.load(thinned).is_current(thinned)
 
 
@@ -167,7 +169,9 @@ def test_further_tasks_merge_it(thinned, digits, count, expected):
         wanted = [*before.label_values[expected[1]], *digits[1][LAST : LAST + count]]
         assert now.label_values[y].tolist() == wanted
     for slot, order in done.orders.items():
-        assert sorted(order.tolist()) == list(range(np.isin(now.live, range(slot.start, slot.stop + 1)).sum()))
+        assert sorted(order.tolist()) == list(
+            range(np.isin(now.live, range(slot.start, slot.stop + 1)).sum())
+        )
 
 
 def test_levels_and_chunks_that_are_empty_are_not_there(thinned, digits):
@@ -225,7 +229,7 @@ def test_a_memory_that_counts_wrong_is_refused(thinned):
     header = thinned.file.header()
     for lie in ({"n": LAST}, {"n": len(KEPT) - 1}, {"last": LAST - 6}, {"last": LAST + UNIT}):
         header = thinned.file.commit(header, {**thinned.file.header().fields, **lie}, {}, ())
-        with pytest.raises(Damaged, match="not those of|its buffer|ledger"):
+        with pytest.raises(Damaged, match=r"not those of|its buffer|ledger"):
             thinned.snapshot()
         right = {**header.fields, "n": len(KEPT), "last": LAST}
         header = thinned.file.commit(header, right, {}, ())

@@ -171,8 +171,8 @@ def test_the_forger_knows_genuine_entries():
     [
         b"", b"\xff" * 50, zlib.compress(b""), zlib.compress(b"null"), zlib.compress(b"[" * 100_000),
         zlib.compress(b'{"a":' * 100_000), zlib.compress(b"9" * 100_000), zlib.compress(b"[]"[:1]),
-        forged(plain(start=0)), forged(plain(stop=2**62)), forged(plain(start="x")), forged(plain(digest="0")),
-        forged(plain(digest="Z" * 32)), forged(plain(source="x" * 5000)), forged(plain(when="yesterday")),
+        forged(plain(start=0)), forged(plain(stop=2**62)), forged(plain(start="x")),
+        forged(plain(digest="0")), forged(plain(digest="Z" * 32)), forged(plain(source="x" * 5000)), forged(plain(when="yesterday")),
         forged(plain(more=1)), forged(plain(classes=[2**70])), forged(plain(classes=["a", 1])),
         forged(plain(classes=["x" * 2000])), forged({}), forged(3), forged(plain(), {}),
         zlib.compress(json.dumps([[]] * 500_000).encode()),

@@ -44,7 +44,7 @@ def test_another_codec_starts_from_its_own_settings():
 
 CONTRADICTIONS = {
     "two targets": ({"codec.psnr": 30, "codec.bytes_per_sample": 9}, "needs either bytes_per_sample or psnr"),
-    "bytes of an index": ({"codec.name": "index", "codec.bytes_per_sample": 9}, "no setting 'codec.bytes_per_sample'"),
+    "bytes of an index": ({"codec.name": "index", "codec.bytes_per_sample": 9}, "no setting 'codec.bytes"),
     "bits of an autoencoder": ({"codec.bits": 9}, "no setting 'codec.bits'"),
     "epochs of cosines": ({"codec.name": "cosine", "codec.epochs": 9}, "no setting 'codec.epochs'"),
     "an index for planes": ({"codec.name": "index", "codec.network": "conv"}, "codec.network"),
@@ -71,7 +71,9 @@ def test_contradictions_are_one_sentence(changes, problem):
     assert "Value error" not in message
 
 
-@pytest.mark.parametrize("codec", [None, 7, {}, {"name": 3}, {"name": "cosine"}, {"name": "morse"}, {"psnr": 30}])
+@pytest.mark.parametrize(
+    "codec", [None, 7, {}, {"name": 3}, {"name": "cosine"}, {"name": "morse"}, {"psnr": 30}]
+)
 def test_settings_without_a_codec_are_refused(codec):
     data = {**preset("fast", GREY).model_dump(), "codec": codec}
     with pytest.raises(BadSettings, match="codec"):
