@@ -14,10 +14,21 @@ from logcl.memory.file.intact import find_remains
 from logcl.memory.file.sqlite import PAGE
 from logcl.memory.salvage import salvage
 
-FEW = {"codec.epochs": 1, "codec.min_steps": 20, "classifier.epochs": 1, "classifier.min_steps": 4, "classifier.width": 4}
+FEW = {
+    "codec.epochs": 1,
+    "codec.min_steps": 20,
+    "classifier.epochs": 1,
+    "classifier.min_steps": 4,
+    "classifier.width": 4,
+}
 QUICK = {
     "fast": FEW,
-    "paper-cpu": {**FEW, "codec.warm_up_epochs": 1, "labels.training.epochs": 1, "labels.training.min_steps": 5},
+    "paper-cpu": {
+        **FEW,
+        "codec.warm_up_epochs": 1,
+        "labels.training.epochs": 1,
+        "labels.training.min_steps": 5,
+    },
 }
 LEVELS = {"level-2": range(1, 65), "level-1": range(65, 97), "level-0": range(97, 113)}
 CHUNKS = {"buffer-113": range(113, 120), "buffer-120": range(120, 122)}
