@@ -184,7 +184,7 @@ def test_on_the_command_line(damaged, tmp_path, logcl):
     saved = logcl("verify", damaged.path, "--salvage", tmp_path / "new.logcl")
     assert saved.code == 0
     assert "part level-1 does not match" in saved.out
-    assert "89 samples are intact and saved; 32 are lost: sample 65 to 96" in saved.out
+    assert "89 intact samples saved; 32 lost: 65 to 96" in saved.out
     assert logcl("verify", tmp_path / "new.logcl").code == 0
     told = json.loads(logcl("verify", damaged.path, "--salvage", tmp_path / "two.logcl", "--json").out)
     assert told["salvaged"] == {"memory": str(tmp_path / "two.logcl"), "samples": 89, "lost": [[65, 96]]}

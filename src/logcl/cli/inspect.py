@@ -12,7 +12,7 @@ from logcl.cli.console import JsonOption, MemoryArgument, out, print_json, print
 from logcl.core.descriptions import described, description
 from logcl.core.inputs import Labels
 from logcl.core.settings import BasicSettings, Frozen
-from logcl.core.text import human_bytes
+from logcl.core.text import human_bytes, printable
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.samples import LevelHistory, Run, added_errors, by_generation
 
@@ -41,7 +41,8 @@ def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:
     bits = last // unit
     out.print(
         f"{path}: {about['samples']:,} samples of {len(about['classes'])} classes, images "
-        f"{'x'.join(map(str, about['image_shape']))}, preset {about['preset']}, seed {about['seed']}"
+        f"{'x'.join(map(str, about['image_shape']))}, preset {about['preset']}, codec {_codec(about)}, seed "
+        f"{about['seed']}"
     )
     out.print(
         f"memory {human_bytes(about['memory_bytes'])}, classifier {human_bytes(about['classifier_bytes'])} "
@@ -112,6 +113,11 @@ def _describe(path: Path) -> dict[str, Any]:
         "classifier": _describe_model(model, header.content, f"{file.path}: the global model"),
         "settings": header.fields["settings"],
     }
+
+
+def _codec(about: dict[str, Any]) -> str:
+    """The name of the codec; files up to format 3 do not say it."""
+    return printable(about["settings"].get("codec", {}).get("name", "of an earlier version"))
 
 
 def _known(kind: type[Kind], data: Any, name: str) -> Kind:

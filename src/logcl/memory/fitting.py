@@ -69,7 +69,7 @@ def weights_part(digest: str) -> str:
 
 @contextmanager
 def counting(
-    progress: Progress, parts: Mapping[Slot, Samples], now: Snapshot, done: Collection[Slot]
+    progress: Progress, incoming: int, parts: Mapping[Slot, Samples], now: Snapshot, done: Collection[Slot]
 ) -> Iterator[Progress]:
     """A progress on which the steps of all fits move one bar; those of `done` are made."""
     first = next(iter(parts), None)
@@ -79,7 +79,7 @@ def counting(
         )
         for slot, part in parts.items()
     }
-    with progress.track("absorbing", max(sum(steps.values()), 1)) as count:
+    with progress.track(f"absorbing {incoming:,} samples", max(sum(steps.values()), 1)) as count:
         count(sum(steps[slot] for slot in done))
         yield CountedProgress(progress, count)
 

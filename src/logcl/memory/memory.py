@@ -191,7 +191,7 @@ class Memory:
             staging = Staging(self.file, task_digest(header.content, x, y, classes))
             resumed = staging.load(parts)
             fits = dict(resumed)
-            with fitting.counting(progress, parts, now, resumed) as counted:
+            with fitting.counting(progress, len(x), parts, now, resumed) as counted:
                 for jobs in fitting.waves(parts, plan, now, fits):
                     for _, fit in (engine or Local()).run(jobs, counted):
                         fits[fit.slot] = fit
