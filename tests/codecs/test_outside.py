@@ -217,7 +217,10 @@ def test_without_the_package_one_sentence_says_what_to_do(memory, tmp_path):
 
 
 def test_without_the_package_on_the_command_line(memory):
-    for command in ("inspect", "verify"):
+    shown = run("-m", "logcl", "inspect", memory)  # needs no codec
+    assert shown.returncode == 0, shown.stderr
+    assert "codec deflate" in shown.stdout
+    for command in ("verify", "train"):
         done = run("-m", "logcl", command, memory)
         assert done.returncode != 0
         assert "install the package that provides it" in done.stdout + done.stderr

@@ -75,11 +75,13 @@ def _describe(path: Path) -> dict[str, Any]:
     fields = {"last": header.fields.get("n"), **header.fields}
     name = f"{file.path}: the header"
     manifest, settings = _known(_Manifest, fields, name), _known(BasicSettings, fields.get("settings"), name)
-    levels = sorted(
-        (_level(blobs[part], f"{file.path}: part {part}") for part in blobs if part.startswith("level-")),
-        key=lambda level: level.start,
-    )
-    runs = [run for level in levels for run in level.runs]
+    levels = {
+        part: _level(blob, f"{file.path}: part {part}")
+        for part, blob in blobs.items()
+        if part.startswith("level-")
+    }
+    levels = dict(sorted(levels.items(), key=lambda item: item[1].start))
+    runs = [run for level in levels.values() for run in level.runs]
     model = file.read_classifier()
     return {
         "memory": str(file.path),
@@ -92,16 +94,16 @@ def _describe(path: Path) -> dict[str, Any]:
             {
                 **level.slot._asdict(),
                 "samples": level.samples,
-                "bytes": len(blobs[f"level-{level.level}"]),
+                "bytes": len(blobs[part]),
                 "weights_bytes": len(blobs.get(f"weights-{(level.weights or '')[:16]}", b"")),
                 "generations": [f(run.generation for run in level.runs) for f in (min, max)],
                 "error": _total_error(level.runs),
                 "errors": list(added_errors(level.runs)),
                 "runs": [_describe_run(run) for run in level.runs],
             }
-            for level in levels
+            for part, level in levels.items()
         ],
-        "buffer": manifest.n - sum(level.samples for level in levels),
+        "buffer": manifest.n - sum(level.samples for level in levels.values()),
         "generations": [{**_describe_run(run), "error": sum(run.errors)} for run in by_generation(runs)],
         "staged": sorted(file.staged()),
         "memory_bytes": file.nbytes(),

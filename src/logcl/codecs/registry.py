@@ -27,7 +27,7 @@ def names() -> list[str]:
 
 def find(name: str) -> type[Codec]:
     """The codec of this name; those of this package cannot be replaced from outside."""
-    codec = _all().get(name)
+    codec = _all().get(str(name))
     if isinstance(codec, EntryPoint):
         try:
             codec = codec.load()
@@ -38,8 +38,8 @@ def find(name: str) -> type[Codec]:
             ) from error
     if codec is None:
         raise BadSettings(
-            f"there is no codec {printable(name[:100])!r} here; install the package that provides it, or "
-            f"choose one of: {', '.join(names())}"
+            f"there is no codec {printable(str(name)[:100])!r} here; install the package that provides it, "
+            f"or choose one of: {', '.join(names())}"
         )
     return codec
 

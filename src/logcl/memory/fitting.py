@@ -43,7 +43,7 @@ class Fit:
     def of(model: LocalModel, order: NDArray[np.intp], seconds: float = 0.0) -> Fit:
         """The fit that made this model."""
         codec = model.codec.to_bytes()
-        return Fit(model.slot, model.to_bytes(), codec, model.about.weights is not None, order, seconds)
+        return Fit(model.slot, model.to_bytes(), codec, bool(model.codec.weights()), order, seconds)
 
     @property
     def parts(self) -> dict[str, bytes]:

@@ -106,7 +106,7 @@ class LocalModel:
         ratio = size_ratio(slot.level, top_level, settings.labels.smallest)
         about = Description(
             level=slot.level, start=slot.start, stop=slot.stop, samples=len(samples), codec=codec.spec,
-            weights=_digest(codec.to_bytes()) if codec.weights() else None, classes=tuple(classes.tolist()),
+            classes=tuple(classes.tolist()),
             labeller=settings.labels.labeller(settings.image_shape, len(classes), ratio),
             runs=encoded(samples.runs, squared_errors(samples.x[order], replayed.numpy())),
         )  # fmt: skip
@@ -167,12 +167,14 @@ class LocalModel:
 
     def to_bytes(self) -> bytes:
         """The blob of the level, without the codec's weights; the same model always gives the same bytes."""
+        weights = hashlib.sha256(self.codec.to_bytes()).hexdigest() if self.codec.weights() else None
+        about = self.about.model_copy(update={"weights": weights})
         tensors = {f"codes.{key}": value for key, value in self.codes.tensors().items()}
         if isinstance(self.labels, nn.Module):
             tensors |= blobs.weights(self.labels, "labeller", "half")
         else:
             tensors["labels"] = torch.from_numpy(bits.pack_integers(self.labels, self.about.label_bits))
-        return blobs.pack(self.about, tensors | live_mask(self.slot, self.indices))
+        return blobs.pack(about, tensors | live_mask(self.slot, self.indices))
 
     @staticmethod
     def from_bytes(blob: bytes, codecs: Mapping[str, Codec], name: str) -> LocalModel:
@@ -271,7 +273,3 @@ def fit_steps(samples: int, classes: int, settings: Settings, *, warm: bool = Fa
     """Optimiser steps that a fit takes; `warm`: whether there is another level to start from."""
     steps = registry.find(settings.codec.name).steps(settings.codec, samples, warm=warm)
     return steps + settings.labels.steps(samples, classes)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -28,7 +28,9 @@ def settings(data: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of formats 1 to 3: `generator` becomes `codec` and `labels`."""
     data = dict(data)
     old = data.pop("generator")
-    old = dict(old) if isinstance(old, Mapping) else old.model_dump()
+    if not isinstance(old, Mapping) or not isinstance(old.get("bits", 256), (int, float)):
+        raise ValueError("generator is not a group of settings")
+    old = dict(old)
     network, codes = old.get("network", "mlp"), old.get("codes", "quantised")
     if codes == "binary":  # learned bits, a kind of code that is no longer made
         old |= {"bytes_per_sample": old.get("bits", 256) / 8, "psnr": None}
@@ -73,6 +75,8 @@ def _level(
         step = float(weights["decoder.unit"].reshape(())) / FINENESS
         about["codec"] = {"name": "cosine", "image_shape": decoder["image_shape"], "step": step}
         return about, found, {}
+    if codes not in ("quantised", "index", "binary"):
+        raise ValueError(f"codes are {codes}")
     about["codec"] = {
         "name": "index" if codes == "index" else "autoencoder", "decoder": decoder, "weights": precision,
     }  # fmt: skip
