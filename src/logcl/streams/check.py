@@ -10,7 +10,6 @@ import numpy as np
 from logcl.core.errors import DataError
 from logcl.core.progress import Progress
 from logcl.streams.catalog import Named
-from logcl.streams.sources import data_folders, md5
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,8 @@ class Report:
 
 def locate(data_set: Named, data_dir: Path | None) -> tuple[Path, ...] | None:
     """The files of a data set: empty if it comes with scikit-learn, None if they are not all present."""
-    if data_set.source is None:
-        return ()
-    for folder in data_folders(data_set.source, data_dir):
-        files = data_set.recognise(folder)
-        if files is not None:
-            return tuple(dict.fromkeys(files.values()))
-    return None
+    files = data_set.source.search(data_dir) if data_set.source else {}
+    return None if files is None else tuple(dict.fromkeys(files.values()))
 
 
 def check(data_set: Named, data_dir: Path | None, progress: Progress, *, rebuild: bool = True) -> Report:
@@ -65,6 +59,8 @@ def check(data_set: Named, data_dir: Path | None, progress: Progress, *, rebuild
 
 
 def _report(data_set: Named, path: Path) -> FileReport:
+    import pooch  # slow to import
+
     known = data_set.source.checksums.get(path.name) if data_set.source else None
-    published = md5(path) == known if known and path.is_file() else None
+    published = pooch.file_hash(str(path), "md5") == known if known and path.is_file() else None
     return FileReport(path, path.stat().st_size if path.is_file() else None, published)
