@@ -48,10 +48,10 @@ def reading(path: Path | str, remedy: str = "replace or remove it") -> Iterator[
 
 
 def members(path: Path, wanted: str, limit: int, remedy: str) -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents of files in a folder, .zip or .tar.gz, or of a single file, gzipped or not.
+    """Yield names and contents of files in a .zip, a .tar.gz or the sub-sub-folders of a folder.
 
-    `wanted` is a pattern of the whole name. Unsafe names, links and wanted files of more than `limit` bytes,
-    whatever their headers claim, are errors.
+    Any other path is a single file, gzipped or not. `wanted` is a pattern of the whole name. Unsafe names,
+    links and wanted files of more than `limit` bytes, whatever their headers claim, are errors.
     """
     with reading(path, remedy):
         for name, is_regular, opened in _entries(path):

@@ -42,27 +42,33 @@ _REMEDY = SOURCES["cifar100"].remedy
 def plan_cifar100(files: Files, progress: Progress) -> Blueprint:
     """CIFAR-100 as (50000, 3, 32, 32) and (10000, 3, 32, 32) with its 100 fine classes."""
     parts = {}
-    with progress.track("decoding cifar100", len(files)) as advance:
+    with progress.track("decoding cifar100", 2) as advance:
         for path in dict.fromkeys(files.values()):
             for name, content in members(path, r"(.*/)?(train|test)(\.bin)?", _LARGEST_FILE, _REMEDY):
                 member = PurePosixPath(name).name
                 where = path if path.name == member else f"{path} ({member})"
                 if hashlib.md5(content, usedforsecurity=False).hexdigest() != MD5[member]:
                     raise DataError(f"{where} has the wrong checksum; {_REMEDY}")
+                decode = _from_records if member.endswith(".bin") else from_pickle
                 with reading(where, _REMEDY):
-                    parts[member.removesuffix(".bin")] = (
-                        _from_records(content) if member.endswith(".bin") else from_pickle(content)
-                    )
+                    parts[member.removesuffix(".bin")] = decode(content)
                 advance()
-    for member, path in files.items():
-        if member.removesuffix(".bin") not in parts:
-            raise DataError(f"{path} does not hold {member}; {_REMEDY}")
+    if missing := [part for part in ("train", "test") if part not in parts]:
+        raise DataError(f"{path} does not hold {' and '.join(missing)}; {_REMEDY}")
     return blueprint_of(CLASSES, train=parts["train"], test=parts["test"])
 
 
 def _from_records(content: bytes) -> tuple[Pixels, Classes]:
     records = np.frombuffer(content, np.uint8).reshape(-1, _RECORD)
     return records[:, 2:].reshape(-1, 3, 32, 32), records[:, 1].astype(np.int64)
+
+
+_HARMLESS = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+}
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -72,14 +78,6 @@ class _ArraysOnly(pickle.Unpickler):
         if (module.replace("._core", ".core"), name) not in _HARMLESS:
             raise pickle.UnpicklingError(f"it needs {module}.{name}")
         return super().find_class(module, name)
-
-
-_HARMLESS = {
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("_codecs", "encode"),
-}
 
 
 def from_pickle(content: bytes) -> tuple[Pixels, Classes]:

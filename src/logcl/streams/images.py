@@ -77,9 +77,7 @@ def list_images(folder: Path) -> list[Path]:
         raise DataError(f"{folder} is not a folder; give a folder with one folder of images per class")
     with reading(folder):
         if stray := _images_in(folder):
-            raise DataError(
-                f"{stray[0]} is not in a class folder; move it into a folder named after its class"
-            )
+            raise DataError(f"{stray[0]} is not in a class folder; move it to a folder named after its class")
         folders = {path.name: path for path in _folders_in(folder)}
         if not folders:
             raise DataError(f"{folder} has no class folders; put images into folders named after their class")
@@ -131,9 +129,8 @@ def infer_image_shape(paths: Sequence[Path], *, skip_bad: bool = False) -> Image
                 raise
     channels = 1 if all(grey for grey, _ in headers) else 3
     sizes = {size for _, size in headers}
-    height, width = sizes.pop() if len(sizes) == 1 else (_DEFAULT_SIDE, _DEFAULT_SIDE)
-    if max(height, width) > _LARGEST_SIDE:
-        height = width = _DEFAULT_SIDE
+    keep = len(sizes) == 1 and max(map(max, sizes)) <= _LARGEST_SIDE
+    height, width = sizes.pop() if keep else (_DEFAULT_SIDE, _DEFAULT_SIDE)
     return channels, height, width
 
 

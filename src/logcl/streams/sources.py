@@ -75,6 +75,7 @@ _OMNIGLOT = {
     "images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
     "images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
 }
+_BINARY, _PYTHON = "cifar-100-binary", "cifar-100-python"
 SOURCES = {
     "mnist": Source(
         "mnist",
@@ -99,15 +100,14 @@ SOURCES = {
     ),
     "cifar100": Source(
         "cifar100",
-        {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
+        {f"{_BINARY}.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
         ("https://www.cs.toronto.edu/~kriz/",),
         ("cifar100", "cifar-100", "CIFAR100", "CIFAR-100", "cifar"),
-        tuple(
-            {part: (f"{top}/{part}", f"{top}.tar.gz", part) for part in parts}
-            for top, parts in (
-                ("cifar-100-binary", ("train.bin", "test.bin")),
-                ("cifar-100-python", ("train", "test")),
-            )
+        (
+            {part: (part, f"{_BINARY}/{part}", f"{_BINARY}.tar.gz") for part in ("train.bin", "test.bin")},
+            {part: (f"{_PYTHON}/{part}", f"{_PYTHON}.tar.gz") for part in ("train", "test")},
+            # These names are too common to trust without all three.
+            {part: (part,) for part in ("train", "test", "meta")},
         ),
     ),
 }
