@@ -56,9 +56,8 @@ def _in_file(name: str) -> type[Codec] | None:
     """The codec that `codecs/<name>.py` defines, if it does."""
     module = import_module(f"{codecs.__name__}.{name}")
     for value in vars(module).values():
-        own = isinstance(value, type) and value.__module__ == module.__name__
-        if own and issubclass(value, Codec) and not isabstract(value):
-            return value
+        if isinstance(value, type) and issubclass(value, Codec) and value.__module__ == module.__name__:
+            return None if isabstract(value) else value
     return None
 
 
