@@ -10,14 +10,12 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from logcl.core.errors import BadSettings, EngineFailed, LogCLError
 from logcl.core.progress import Progress, Silent
-from logcl.core.settings import Frozen
 from logcl.core.sharding import Shard
 from logcl.nn.engines import Job
 from logcl.nn.engines.remote_progress import Display, Reporter
@@ -38,10 +36,8 @@ _RETRIES = 5
 """How often a job is restarted because its worker died."""
 _INTERVAL = 0.3
 """Seconds between two polls for messages."""
-_SMALL = (str, int, float, bool, Path, type(None), Frozen)
-"""Types that are sent with every job; anything else is put into the object store once for all jobs."""
-_CACHED = 4
-"""Number of arguments whose references are kept."""
+_CACHED = 16
+"""Number of arguments that stay in Ray's object store: jobs often share a data set or a codec."""
 
 
 class Ray:
@@ -141,15 +137,11 @@ class Ray:
 
     def _environment(self) -> dict[str, Any]:
         """The environment of the workers. Idle threads sleep: there may be more of them than processors."""
-        variables = {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE"}
-        if "LOGCL_DEVICE" in os.environ:
-            variables["LOGCL_DEVICE"] = os.environ["LOGCL_DEVICE"]
-        return {"env_vars": variables}
+        device = {name: value for name, value in os.environ.items() if name == "LOGCL_DEVICE"}
+        return {"env_vars": {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE", **device}}
 
     def _reference(self, argument: Any) -> Any:
-        """The argument itself if it is small, else a reference to it in Ray's object store."""
-        if isinstance(argument, _SMALL):
-            return argument
+        """A reference to the argument in Ray's object store."""
         for value, reference in self._sent:
             if value is argument:
                 return reference
@@ -170,11 +162,10 @@ def _connect(address: str | None) -> None:
             address=address or "local", log_to_driver=False, logging_level="ERROR", include_dashboard=False
         )
     except (OSError, ValueError, RuntimeError) as error:
+        what, remedy = f"there is no Ray cluster at {address}", "start one with `ray start --head`"
         if address is None:
-            raise EngineFailed(f"Ray does not start on this machine ({_short(error)}); try again") from error
-        raise EngineFailed(
-            f"there is no Ray cluster at {address} ({_short(error)}); start one with `ray start --head`"
-        ) from error
+            what, remedy = "Ray does not start on this machine", "try again"
+        raise EngineFailed(f"{what} ({_short(error)}); {remedy}") from error
 
 
 def _result(reference: Any, name: str) -> Any:
@@ -225,7 +216,7 @@ def _train(
         context = ray.train.get_context()
         shard = Shard(context.get_world_rank(), context.get_world_size())
         torch.set_num_threads(threads)
-        values = [ray.get(a) if isinstance(a, ray.ObjectRef) else a for a in arguments]
+        values = ray.get(list(arguments))
         if shard.rank:
             function(*values, shard, Silent())
             return
