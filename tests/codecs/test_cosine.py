@@ -151,7 +151,7 @@ def test_bright_and_dark_images_stay_so_however_fine_the_steps(target):
 
 
 def test_the_step_survives_its_description():
-    """Few binary digits: levels whose steps are nearly equal agree exactly, also after a trip through JSON."""
+    """Few binary digits: nearly equal steps of two levels agree exactly, also after a trip through JSON."""
     spec = code(smooth(8, (1, 8, 8)), psnr=33).codec.spec
     assert float(np.float16(spec.step * FINENESS)) == spec.step * FINENESS
     assert CosineSpec.model_validate_json(spec.model_dump_json()) == spec
