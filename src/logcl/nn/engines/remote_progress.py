@@ -23,12 +23,8 @@ class Bar(NamedTuple):
     is_open: bool = True
 
 
-class Message(NamedTuple):
-    """What a job reports: its bars by number, and the moments since its last message."""
-
-    job: int
-    bars: dict[int, Bar]
-    moments: Sequence[Moment]
+Message = tuple[int, dict[int, Bar], list[Moment]]
+"""Number of the job, its bars by number, and the moments since its last message."""
 
 
 class Reporter(Progress):
@@ -64,7 +60,7 @@ class Reporter(Progress):
 
     def send(self) -> None:
         """Send the current state now."""
-        self._send(Message(self._job, dict(self._bars), self._moments))
+        self._send((self._job, dict(self._bars), self._moments))
         self._bars = {number: bar for number, bar in self._bars.items() if bar.is_open}
         self._moments = []
         self._sent = time.monotonic()
@@ -88,16 +84,14 @@ class Display:
                 if key not in self._shown:
                     context = self._progress.track(bar.description, bar.total)
                     self._shown[key] = context, context.__enter__(), 0
-                context, advance, steps = self._shown[key]
+                context, advance, steps = self._shown.pop(key)
                 advance(bar.steps - steps, note=bar.note)
-                self._shown[key] = context, advance, bar.steps
-                if not bar.is_open:
-                    self._close(key)
+                if bar.is_open:
+                    self._shown[key] = context, advance, bar.steps
+                else:
+                    context.__exit__(None, None, None)
 
     def end(self, job: int | None = None) -> None:
         """Close the open bars of a job, or of all jobs."""
         for key in [key for key in self._shown if job in (None, key[0])]:
-            self._close(key)
-
-    def _close(self, key: tuple[int, int]) -> None:
-        self._shown.pop(key)[0].__exit__(None, None, None)
+            self._shown.pop(key)[0].__exit__(None, None, None)
