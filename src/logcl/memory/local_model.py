@@ -106,7 +106,7 @@ class LocalModel:
         ratio = size_ratio(slot.level, top_level, settings.labels.smallest)
         about = Description(
             level=slot.level, start=slot.start, stop=slot.stop, samples=len(samples), codec=codec.spec,
-            classes=tuple(classes.tolist()),
+            weights=_weights_digest(codec), classes=tuple(classes.tolist()),
             labeller=settings.labels.labeller(settings.image_shape, len(classes), ratio),
             runs=encoded(samples.runs, squared_errors(samples.x[order], replayed.numpy())),
         )  # fmt: skip
@@ -167,8 +167,8 @@ class LocalModel:
 
     def to_bytes(self) -> bytes:
         """The blob of the level, without the codec's weights; the same model always gives the same bytes."""
-        weights = hashlib.sha256(self.codec.to_bytes()).hexdigest() if self.codec.weights() else None
-        about = self.about.model_copy(update={"weights": weights})
+        # Up to format 3, weights were inside the level: it does not refer to them yet.
+        about = self.about.model_copy(update={"weights": _weights_digest(self.codec)})
         tensors = {f"codes.{key}": value for key, value in self.codes.tensors().items()}
         if isinstance(self.labels, nn.Module):
             tensors |= blobs.weights(self.labels, "labeller", "half")
@@ -225,6 +225,10 @@ def live_indices(slot: Slot, samples: int, tensors: Mapping[str, Tensor], name: 
     if len(indices) != samples:
         raise Damaged(f"{name} holds another number of samples; `logcl verify` says what is intact")
     return indices
+
+
+def _weights_digest(codec: Codec) -> str | None:
+    return hashlib.sha256(codec.to_bytes()).hexdigest() if codec.weights() else None
 
 
 def _codec(about: Description, codecs: Mapping[str, Codec], name: str) -> Codec:

@@ -51,7 +51,7 @@ class LevelHistory(Frozen):
     runs: Annotated[tuple[Run, ...], FailFast()]
     """The history of the samples, oldest first."""
     weights: str | None = Field(None, pattern="^[0-9a-f]{64}$")
-    """SHA-256 of the blob with the codec's weights; None if there is none, or before it is written."""
+    """SHA-256 of the blob with the codec's weights; None if there is no such blob."""
 
     @model_validator(mode="before")
     @classmethod

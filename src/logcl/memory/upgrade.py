@@ -18,6 +18,7 @@ from logcl.codecs.quantised import FINENESS
 from logcl.core.descriptions import damaged
 from logcl.core.settings import Recipe
 
+_CODES = ("quantised", "index", "binary")
 _RECIPE = tuple(Recipe.model_fields)
 _TRAINED = ("network", "width", "weights", "smallest", *_RECIPE)
 _AUTOENCODER = ("bytes_per_sample", "psnr", "symbols", "warm_start", "keep_encoder", "warm_share", *_TRAINED)
@@ -32,6 +33,8 @@ def settings(data: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("generator is not a group of settings")
     old = dict(old)
     network, codes = old.get("network", "mlp"), old.get("codes", "quantised")
+    if codes not in _CODES:
+        raise ValueError(f"generator.codes is {codes!r}")
     if codes == "binary":  # learned bits, a kind of code that is no longer made
         old |= {"bytes_per_sample": old.get("bits", 256) / 8, "psnr": None}
     if old.get("assignment") == "optimal":
@@ -75,7 +78,7 @@ def _level(
         step = float(weights["decoder.unit"].reshape(())) / FINENESS
         about["codec"] = {"name": "cosine", "image_shape": decoder["image_shape"], "step": step}
         return about, found, {}
-    if codes not in ("quantised", "index", "binary"):
+    if codes not in _CODES:
         raise ValueError(f"codes are {codes}")
     about["codec"] = {
         "name": "index" if codes == "index" else "autoencoder", "decoder": decoder, "weights": precision,
