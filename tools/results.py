@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from logcl.experiments.bench.benches import BENCHES
-from logcl.experiments.bench.summary import summary
-from logcl.experiments.bench.table import Table
+from logcl.experiments.bench.table import Table, summary
 from logcl.experiments.bench.tables import TABLES
 from logcl.experiments.report import Drawing, benches, svg
-from logcl.experiments.report.figures import histograms, lines
+from logcl.experiments.report.figures import histograms
+from logcl.experiments.report.figures.lines import over_tasks
 from logcl.experiments.report.study import studies
 from logcl.experiments.result import Result, read
 
@@ -64,7 +64,7 @@ def drawings(folder: Path, scale: str, results: list[Result]) -> list[Drawing]:
     found = benches.drawings(folder.name, results)
     if folder.name == "extreme":
         (study,) = studies(results)
-        curves = [lines.memory(study), lines.accuracy(study)]
+        curves = [over_tasks(study, name) for name in ("memory", "accuracy")]
         found += [drawing for drawing in (*curves, *histograms.errors(study.methods)) if drawing is not None]
     return [replace(drawing, name=f"{scale}-{drawing.name}") for drawing in found]
 

@@ -12,17 +12,12 @@ from pathlib import Path
 from logcl.core.errors import BadSettings
 from logcl.core.files import write_atomically
 from logcl.experiments.bench.table import Table
-from logcl.experiments.report import page, svg, text
-from logcl.experiments.report.document import Document
+from logcl.experiments.report import svg
+from logcl.experiments.report.document import Document, as_csv, as_json, html, markdown
 from logcl.experiments.report.figures.canvas import Drawing
 from logcl.experiments.result import Result, make_folder
 
-FORMATS: dict[str, Callable[[Document], str]] = {
-    "html": page.render,
-    "md": text.markdown,
-    "json": text.as_json,
-    "csv": text.as_csv,
-}
+FORMATS: dict[str, Callable[[Document], str]] = {"html": html, "md": markdown, "json": as_json, "csv": as_csv}
 
 
 def write(
