@@ -68,6 +68,10 @@ class Cell(Frozen):
         """The name of its file."""
         return "-".join(filter(None, (self.stream, self.method, self.variant, f"seed{self.seed}")))
 
+    def but(self, **changes: Any) -> Cell:
+        """The same cell with some fields changed."""
+        return self.model_copy(update=changes)
+
 
 @dataclass(frozen=True)
 class Place:
@@ -134,11 +138,12 @@ def run(
                 if cell.name in finished:
                     continue
                 lock = all_locks.enter_context(ExitStack())
+                path = place.path(cell)
                 try:
-                    lock.enter_context(writer_lock(place.path(cell)))
-                    if place.path(cell).exists():  # another process has just finished it
+                    lock.enter_context(writer_lock(path))
+                    if path.exists():  # another process has just finished it
                         lock.close()
-                        happened(Event(cell, "done", result.read(place.path(cell))))
+                        happened(Event(cell, "done", result.read(path)))
                         continue
                     stream = opened(cell.stream, cell.tasks, cell.seed, cell.thinning)
                 except Busy:
