@@ -105,18 +105,16 @@ def resume(folder: Path, fingerprint: str, earlier: Earlier) -> tuple[Checkpoint
 def _clear(folder: Path) -> None:
     """Remove an earlier run. Called as late as possible: when the run that replaces it is about to start."""
     try:
-        for name in (MEMORY, f"{MEMORY}-journal", "result.json"):
-            (folder / name).unlink(missing_ok=True)
-        remove(folder)
+        remove(folder, MEMORY, f"{MEMORY}-journal", "result.json")
     except OSError as error:
         raise CannotWrite(
             f"{error.filename} cannot be replaced ({error.strerror}); choose another --out"
         ) from error
 
 
-def remove(folder: Path) -> None:
-    """Remove the checkpoint of a run folder, and partial ones that killed processes left."""
-    for path in (folder / NAME, *folder.glob(f".{NAME}.*.new")):
+def remove(folder: Path, *others: str) -> None:
+    """Remove other files and the checkpoint of a run folder, and partial ones that killed processes left."""
+    for path in (*map(folder.joinpath, others), folder / NAME, *folder.glob(f".{NAME}.*.new")):
         path.unlink(missing_ok=True)
 
 

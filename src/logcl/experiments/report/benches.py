@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ from logcl.experiments.bench.table import Results, best_first, group_by, label, 
 from logcl.experiments.bench.tables import PUBLISHED
 from logcl.experiments.report.figures import canvas
 from logcl.experiments.report.figures.canvas import Drawing, styled
-from logcl.experiments.report.figures.lines import Line, Wording, plot
+from logcl.experiments.report.figures.lines import Line, plot
 from logcl.experiments.result import Result, pooled, read
 
 Points = list[tuple[float, float]]
@@ -215,20 +215,16 @@ def _curves(
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write_x(value)))
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
-    lines = []
-    for kind, mine in points.items():
-        at = np.array(sorted(mine)).reshape(-1, 2).T
-        lines.append(Line(kind, at[0], at[1], np.zeros(len(mine))))
-    hover, ends = plot(
-        axes,
-        [line.above_zero() for line in lines] if both_logarithmic else lines,
-        Wording("{label}: {y} at {x}", "{label} reaches {y} at {x}", write_x, format_y.format),
-        lambda _, line: {
-            "label": line.label,
-            "linestyle": "--" if "planned" in line.label else "-",
-            "markersize": 4,
-        },
-    )
+
+    def look(_: int, kind: str) -> dict[str, Any]:
+        return {"label": kind, "linestyle": "--" if "planned" in kind else "-", "markersize": 4}
+
+    by_kind = {kind: np.array(sorted(mine)).reshape(-1, 2).T for kind, mine in points.items()}
+    lines = [Line(kind, at[0], at[1], np.zeros(at.shape[1])) for kind, at in by_kind.items()]
+    if both_logarithmic:
+        lines = [line.above_zero() for line in lines]
+    texts = "{label}: {y} at {x}", "{label} reaches {y} at {x}"
+    hover, ends = plot(axes, lines, texts, write_x, format_y.format, look)
     axes.set(xlabel=x, ylabel=y)
     axes.grid()
     figure.legend(loc="outside lower center", ncols=columns, handlelength=2.5)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import version
+from pathlib import Path
 
 import jinja2
 
-from logcl.core.errors import BadInput
+from logcl.core.errors import BadInput, BadSettings
+from logcl.core.files import write_atomically
 from logcl.experiments.bench.table import Table, summary
 from logcl.experiments.report import svg
 from logcl.experiments.report.figures.canvas import Drawing, slug
 from logcl.experiments.report.sections import Section, sections
 from logcl.experiments.report.study import Study, headline, mixed, provenance, studies
-from logcl.experiments.result import Result
+from logcl.experiments.result import Result, make_folder
 
 _NUMBER = re.compile(r"[–\-+]?\s?[\d,.]*\s?(e[+-]?\d+)?\s?(±.*|%|[kMGT]?B|s|min|h)?")
 
@@ -142,3 +144,30 @@ def _numeric(table: Table) -> list[bool]:
     """Whether each column holds numbers, which are right-aligned."""
     columns = [{row[k] for row in table.rows} for k in range(len(table.columns))]
     return [bool(cells - {"–"}) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]
+
+
+FORMATS: dict[str, Callable[[Document], str]] = {"html": html, "md": markdown, "json": as_json, "csv": as_csv}
+
+
+def write(
+    results: Sequence[Result],
+    path: Path,
+    format: str = "html",
+    *,
+    title: str = "",
+    intro: str = "",
+    tables: Sequence[Table] = (),
+    drawings: Sequence[Drawing] = (),
+    figures: Path | None = None,
+) -> list[Path]:
+    """Write a report to `path`; returns the files written.
+
+    `tables` and `drawings` are shown in addition to those made from the results; `figures` is a folder for
+    every figure as PNG and SVG.
+    """
+    if format not in FORMATS:
+        raise BadSettings(f"there is no format {format!r}; choose from: {', '.join(FORMATS)}")
+    document = Document(tuple(results), title, intro, tuple(tables), tuple(drawings))
+    make_folder(path.parent)
+    write_atomically(path, FORMATS[format](document).encode())
+    return [path, *(svg.save(document.all_drawings(), figures) if figures else [])]

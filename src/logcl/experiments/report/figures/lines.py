@@ -37,38 +37,36 @@ class Line(NamedTuple):
         return Line(self.label, self.x[positive], self.y[positive], self.error[positive])
 
 
-class Wording(NamedTuple):
-    """How points and ends of lines are described, with {label}, {x} and {y}, and how values are written."""
-
-    point: str
-    end: str
-    x: Callable[[float], str]
-    y: Callable[[float], str]
-
-
 def plot(
-    axes: Axes, lines: Sequence[Line], wording: Wording, look: Callable[[int, Line], dict[str, Any]]
+    axes: Axes,
+    lines: Sequence[Line],
+    texts: tuple[str, str],
+    x: Callable[[float], str],
+    y: Callable[[float], str],
+    look: Callable[[int, str], dict[str, Any]],
 ) -> tuple[dict[str, tuple[str, ...]], str]:
-    """Draw lines, `look` giving arguments of matplotlib; returns hover texts and where the lines end."""
+    """Draw lines; returns the hover texts of their points, and where they end.
+
+    `texts` describe a point and an end with {label}, {x} and {y}, written by `x` and `y`; `look` gives
+    arguments of matplotlib for the number and label of a line.
+    """
     hover: dict[str, tuple[str, ...]] = {}
     ends = []
-    for number, line in enumerate(lines):
-        if not len(line.x):
+    for number, (label, xs, ys, errors) in enumerate(lines):
+        if not len(xs):
             continue  # its colour stays reserved
-        texts = []
-        for x, y, error in zip(line.x, line.y, line.error, strict=True):
-            measured = wording.y(y) + (f" ± {wording.y(error)}" if error else "")
-            texts.append(wording.point.format(label=line.label, x=wording.x(x), y=measured))
-        colour, marker = canvas.colour(number), canvas.MARKERS[number % len(canvas.MARKERS)]
-        axes.plot(line.x, line.y, color=colour, marker=marker, **look(number, line))
-        gid = f"{canvas.HIT}{number}"
-        axes.plot(line.x, line.y, "o", color=colour, markersize=11, alpha=0, gid=gid, zorder=4)
-        hover[gid] = tuple(texts)
-        if line.error.any():
-            band = line.y - line.error, line.y + line.error
-            axes.fill_between(line.x, *band, color=colour, alpha=0.2, lw=0)
-        last = {"x": wording.x(line.x[-1]), "y": wording.y(line.y[-1])}
-        ends.append(wording.end.format(label=line.label, **last))
+        gid, colour = f"{canvas.HIT}{number}", canvas.colour(number)
+        marker = canvas.MARKERS[number % len(canvas.MARKERS)]
+        axes.plot(xs, ys, color=colour, marker=marker, **look(number, label))
+        axes.plot(xs, ys, "o", color=colour, markersize=11, alpha=0, gid=gid, zorder=4)
+        if errors.any():
+            axes.fill_between(xs, ys - errors, ys + errors, color=colour, alpha=0.2, lw=0)
+        written = [
+            y(mean) + (f" ± {y(error)}" if error else "") for mean, error in zip(ys, errors, strict=True)
+        ]
+        points = zip(map(x, xs), written, strict=True)
+        hover[gid] = tuple(texts[0].format(label=label, x=at, y=value) for at, value in points)
+        ends.append(texts[1].format(label=label, x=x(xs[-1]), y=y(ys[-1])))
     return hover, canvas.listed(ends)
 
 
@@ -138,12 +136,12 @@ def over_tasks(study: Study, name: str) -> Drawing | None:
         axes.minorticks_off()
         lines = [line.above_zero() for line in lines]
 
-    def look(number: int, line: Line) -> dict[str, Any]:
-        marker = {"label": canvas.shortened(line.label, 24), "markersize": 5.0 if study.tasks <= 25 else 2.5}
+    def look(number: int, label: str) -> dict[str, Any]:
+        marker = {"label": canvas.shortened(label, 24), "markersize": 5.0 if study.tasks <= 25 else 2.5}
         return marker | ({"linewidth": 1.2, "zorder": 2} if number else {"linewidth": 2, "zorder": 3})
 
-    wording = Wording("{label}, after task {x}: {y}", "{label} ends at {y}", str, written)
-    hover, reached = plot(axes, lines, wording, look)
+    texts = "{label}, after task {x}: {y}", "{label} ends at {y}"
+    hover, reached = plot(axes, lines, texts, str, written, look)
     if name == "memory":
         raw = np.cumsum([task.samples for task in first.tasks]) * (first.raw_bytes / max(first.samples, 1))
         axes.plot(
