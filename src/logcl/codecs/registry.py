@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, SerializeAsAny
 
 from logcl import codecs
 from logcl.codecs.base import Codec, CodecSettings, CodecSpec
+from logcl.core.descriptions import damaged, description
 from logcl.core.errors import BadSettings
 from logcl.core.text import printable
 from logcl.nn import blobs
@@ -26,7 +27,7 @@ def names() -> list[str]:
 
 def find(name: str) -> type[Codec]:
     """The codec of this name; those of this package cannot be replaced from outside."""
-    codec = _all().get(name)
+    codec = _all().get(str(name))
     if isinstance(codec, EntryPoint):
         try:
             codec = codec.load()
@@ -37,8 +38,8 @@ def find(name: str) -> type[Codec]:
             ) from error
     if codec is None:
         raise BadSettings(
-            f"there is no codec {printable(name[:100])!r} here; install the package that provides it, or "
-            f"choose one of: {', '.join(names())}"
+            f"there is no codec {printable(str(name)[:100])!r} here; install the package that provides it, "
+            f"or choose one of: {', '.join(names())}"
         )
     return codec
 
@@ -83,8 +84,8 @@ AnySpec = Annotated[SerializeAsAny[CodecSpec], BeforeValidator(_spec)]
 def from_bytes(blob: bytes, name: str) -> Codec:
     """The codec that `Codec.to_bytes` stored; `name` is what an error message calls it."""
     try:
-        kind = find(_name(blobs.description(blob, name)))
+        kind = find(_name(description(blob, name)))
     except ValueError as error:
-        raise blobs.damaged(name, error) from error
+        raise damaged(name, error) from error
     spec, weights = blobs.unpack(blob, kind.Spec, name)
     return kind.restore(spec, weights, name)

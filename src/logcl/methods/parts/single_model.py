@@ -75,7 +75,7 @@ class SingleModel(Method):
         blobs = {"model": b"", "weights": b""}
         if self.model is not None:
             blobs["model"] = self.model.to_bytes()
-            blobs["weights"] = self.model.codec.to_bytes() if self.model.about.weights else b""
+            blobs["weights"] = self.model.codec.to_bytes() if self.model.codec.weights() else b""
         arrays = {name: np.frombuffer(blob, np.uint8).copy() for name, blob in blobs.items()}
         arrays[f"{BOOKKEEPING}arrival"] = self.arrival
         return super().state() | {name: torch.from_numpy(array) for name, array in arrays.items()}
