@@ -10,11 +10,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -73,8 +72,7 @@ class Cell(Frozen):
         return self.model_copy(update=changes)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a grid keeps its results: one folder, with files named after the scale and the cell."""
 
     folder: Path
@@ -93,8 +91,7 @@ class Place:
         return {cell.name: result.read(path) for cell in cells if (path := self.path(cell)).exists()}
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """A change in the state of a cell."""
 
     cell: Cell

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
@@ -35,8 +34,7 @@ class Strip(NamedTuple):
     """In pixels on the page: small images are enlarged."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A heading and what is below it; the page adds an explanation to some of them."""
 
     title: str
