@@ -41,11 +41,11 @@ def folders() -> list[Path]:
     )
 
 
-def parts(folder: Path) -> dict[str, list[Result]]:
+def parts(folder: Path) -> list[tuple[str, list[Result]]]:
     """Results by scale, for a bench; all results under an empty name otherwise."""
     if folder.name not in BENCHES:
-        return {"": [read(path) for path in sorted(folder.glob("*.json"))]}
-    return {scale: found for scale, found in benches.found_in(folder).items() if scale in SCALES}
+        return [("", [read(path) for path in sorted(folder.glob("*.json"))])]
+    return [(scale, found) for scale, found in benches.found_in(folder).items() if scale in SCALES]
 
 
 def tables(folder: Path, results: list[Result]) -> list[Table]:
@@ -68,7 +68,7 @@ def page(folder: Path) -> str:
     """The folder's README.md."""
     title = BENCHES[folder.name].summary if folder.name in BENCHES else folder.name
     lines = [f"# {folder.name}: {title}\n" if folder.name in BENCHES else f"# {title}\n"]
-    for scale, results in parts(folder).items():
+    for scale, results in parts(folder):
         if scale:
             lines.append(f"## {SCALES[scale]}\n")
         lines += [f"    {command}\n" for command in commands(results)]
@@ -106,7 +106,7 @@ def readme(text: str) -> str:
     def made(match: re.Match[str]) -> str:
         name, _, scale = match[1].partition("/")
         folder = ROOT / "results" / name
-        results = parts(folder)[scale]
+        results = dict(parts(folder))[scale]
         shown = "\n".join(table.markdown() for table in tables(folder, results))
         return f"<!-- results:{match[1]} -->\n{shown}<!-- /results:{match[1]} -->"
 
@@ -136,7 +136,7 @@ def tortured(text: str) -> str:
 def main() -> None:
     for folder in folders():
         (folder / "README.md").write_text(page(folder))
-        for scale, results in parts(folder).items():
+        for scale, results in parts(folder):
             svg.save(drawings(folder, scale, results), folder)
     path = ROOT / "README.md"
     path.write_text(readme(path.read_text()))
