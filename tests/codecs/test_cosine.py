@@ -15,6 +15,7 @@ from logcl.codecs.cosine import (
     Cosine,
     CosineSettings,
     CosineSpec,
+    block,
     coefficients,
     grid,
     rounded,
