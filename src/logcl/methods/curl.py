@@ -28,7 +28,6 @@ from __future__ import annotations
 import copy
 import math
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -39,10 +38,9 @@ from torch import Tensor, nn
 from logcl.core.errors import NotTrained
 from logcl.core.images import rows_at_once
 from logcl.core.settings import Frozen, Recipe
-from logcl.methods.parts.protocol import Method, Problem, State, without_prefix
+from logcl.methods.parts.generated import gaussian_kl, mlp
+from logcl.methods.parts.protocol import Method, Problem, State
 from logcl.methods.parts.solver import in_blocks, tensors
-from logcl.methods.parts.vae import gaussian_kl, mlp
-from logcl.nn import blobs
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.nn.training import fit, seeded
@@ -167,8 +165,9 @@ class CURL(Method):
     summary = "a growing mixture VAE that replays itself; components predict by their labels"
     Options = CURLOptions
     options: CURLOptions
+    kept = ("tasks", "running", "labels", "model")
 
-    def __init__(self, problem: Problem, options: Any = None) -> None:
+    def __init__(self, problem: Problem, options: object = None) -> None:
         super().__init__(problem, options)
         classes = len(problem.classes)
         self.capacity = classes * (1 if self.options.supervised else self.options.components)
@@ -295,21 +294,19 @@ class CURL(Method):
 
     def state(self) -> State:
         """The model with its active components, their labels, and the running mean."""
-        known = {"tasks": torch.tensor(self.tasks), "running": self.running.clone()}
-        if not self.tasks:
-            return known
-        weights, active = blobs.weights(self.model, "model"), self.model.active
-        tables = {name: weights[name][:active].clone() for name in weights if ".tables." in name}
-        return known | weights | tables | {"labels": self.labels[:active].clone()}
+        return _resized(super().state(), self.model.active if self.tasks else 0)
 
     def restore(self, state: State) -> None:
         """The inverse of `state`."""
-        self.tasks, self.running = int(state["tasks"]), state["running"].clone()
+        super().restore(_resized(state, self.capacity))
         if self.tasks:
-            active, weights = len(state["labels"]), without_prefix("model.", state)
-            for name, own in self.model.state_dict().items():
-                if name.startswith("tables."):
-                    weights[name] = torch.cat([weights[name], own[active:].cpu()])
-            self.model.load_state_dict(weights)
-            self.model.active = active
-            self.labels[:active] = state["labels"]
+            self.model.active = len(state["labels"])
+
+
+def _resized(state: State, components: int) -> State:
+    """The state with room for this many components; new ones are zeros until they are activated."""
+    tables = {name: value for name, value in state.items() if name == "labels" or ".tables." in name}
+    return state | {
+        name: nn.functional.pad(value, (0, 0) * (value.dim() - 1) + (0, components - len(value)))
+        for name, value in tables.items()
+    }

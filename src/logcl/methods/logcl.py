@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -28,7 +26,7 @@ class LogCL(Method):
     summary = "the paper's method: every sample in logarithmically many generative models"
     keeps = "all"
 
-    def __init__(self, problem: Problem, options: Any = None) -> None:
+    def __init__(self, problem: Problem, options: object = None) -> None:
         super().__init__(problem, options)
         self.memory = Memory(problem.folder / MEMORY)
         self.classifier: Classifier | None = None

@@ -20,7 +20,6 @@ import math
 import operator
 from functools import cached_property, reduce
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,10 +30,9 @@ from torch import Tensor, nn
 from logcl.core.errors import NotTrained
 from logcl.core.settings import Frozen, Recipe
 from logcl.methods.parts.exemplars import Exemplars
-from logcl.methods.parts.protocol import Method, Problem, State, without_prefix
+from logcl.methods.parts.generated import gaussian_kl
+from logcl.methods.parts.protocol import Method, Problem
 from logcl.methods.parts.solver import in_blocks, tensors
-from logcl.methods.parts.vae import gaussian_kl
-from logcl.nn import blobs
 from logcl.nn.augmentation import augment
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
@@ -107,8 +105,9 @@ class VCL(Method):
     Options = VCLOptions
     options: VCLOptions
     keeps = "budget"
+    kept = ("seen", "tasks", "posterior")
 
-    def __init__(self, problem: Problem, options: Any = None) -> None:
+    def __init__(self, problem: Problem, options: object = None) -> None:
         super().__init__(problem, options)
         self.coreset = Exemplars(problem)
         self.seen = torch.zeros(len(problem.classes), dtype=torch.bool)
@@ -207,15 +206,3 @@ class VCL(Method):
         for number, matrix in enumerate(weights):
             x = nn.functional.linear(x if number == 0 else x.relu(), matrix[:, :-1], matrix[:, -1])
         return x.masked_fill(~self.seen.to(x.device), -math.inf).softmax(dim=1)
-
-    def state(self) -> State:
-        """The coreset and q_t, which is also the next prior; the refined copy can be recomputed."""
-        known = super().state() | {"seen": self.seen.clone(), "tasks": torch.tensor(self.tasks)}
-        return known | (blobs.weights(self.posterior, "posterior") if self.tasks else {})
-
-    def restore(self, state: State) -> None:
-        """The inverse of `state`."""
-        super().restore(state)
-        self.seen, self.tasks, self._refined = state["seen"].clone(), int(state["tasks"]), None
-        if self.tasks:
-            self.posterior.load_state_dict(without_prefix("posterior.", state))
