@@ -13,14 +13,7 @@ Counting the labels of the samples assigned to each component gives p(label|k), 
 With labels (`supervised`), q(k|x) in the ELBO is conditioned on the label and -log p(label|x) is added. There
 is then one component per class: the paper's supervised variant.
 
-Deviations from the paper:
-- Its threshold of -200 nats is for binary MNIST only. Here the entropy of the grey pixels is subtracted from
-  the negative ELBO, and a sample is poor if it lies some standard deviations above the running mean.
-- Grey images are not binarised. Instead white noise on the encoder's input, as for every classifier here,
-  hides the difference between real and replayed images.
-- Poor samples are not collected across tasks, since the data of a task is gone after it; in a small task, an
-  eighth of its samples is enough for a new component.
-- Terms with q(k|x) below 0.001 are left out of the sum, which is cheaper and as good.
+How this differs from the paper is in docs/methods.md.
 """
 
 from __future__ import annotations
@@ -46,7 +39,7 @@ from logcl.nn.images import to_unit
 from logcl.nn.training import fit, seeded
 from logcl.streams import Task
 
-_NEGLIGIBLE = 1e-3  # of q(k|x)
+_NEGLIGIBLE = 1e-3  # terms with a smaller q(k|x) are left out of the sum, which is cheaper and as good
 _MEMORY = 0.95  # of the running mean and deviation, per batch
 
 
@@ -92,13 +85,10 @@ class Mixture(nn.Module):
         self.decoder = mlp([latents, width, width, values])
         # A row per component. Weights apply to the encoder's output and a constant 1.
         scale = math.sqrt(1 / width)
-        self.tables = nn.ParameterDict(
-            {
-                "choice": scale * torch.randn(capacity, width + 1),
-                "posterior": scale * torch.randn(capacity, 2 * latents, width + 1),
-                "prior": torch.zeros(capacity, 2 * latents),
-            }
-        )
+        self.tables = nn.ParameterDict()
+        self.tables["choice"] = scale * torch.randn(capacity, width + 1)
+        self.tables["posterior"] = scale * torch.randn(capacity, 2 * latents, width + 1)
+        self.tables["prior"] = torch.zeros(capacity, 2 * latents)
 
     def features(self, x: Tensor) -> Tensor:
         """The encoder's output for flat images, with a 1: (n, width + 1)."""
