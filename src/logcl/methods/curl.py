@@ -49,24 +49,19 @@ class CURLOptions(Frozen):
     supervised: bool = True
     """Whether labels decide which component a sample belongs to; if not, they only name components."""
     width: int | None = Field(None, ge=1, le=65_536)
-    """Hidden units in each of the two layers of encoder and decoder. None is twice the values of an image,
-    from 64 to 256. The paper's 1200 to 150 and 500 are slow on a CPU."""
+    """Units in each of the two hidden layers; None is twice the values of an image, from 64 to 256."""
     latents: int = Field(32, ge=1, le=4096)
     """Dimensions of z, as in the paper."""
     components: int = Field(3, ge=1, le=1000)
     """Without labels: maximum number of components per class. The authors allow 25 for MNIST's 10 digits."""
     enough: int = Field(100, ge=1, le=1_000_000)
-    """Poor samples that start a new component: the paper's number; without labels, at most an eighth of a
-    task."""
+    """Poor samples that start a component, as in the paper; without labels, at most an eighth of a task."""
     poor: float = Field(1.5, gt=0)
-    """Without labels: a sample is poor if its negative ELBO is this many standard deviations above the
-    running mean; tuned on digits."""
+    """Without labels: standard deviations above the running mean from which a negative ELBO is poor."""
     wait: int = Field(100, ge=0, le=1_000_000)
-    """Without labels: steps at the very start and after each new component in which no sample counts as poor,
-    as in the authors' code."""
+    """Without labels: steps after each new component in which no sample counts as poor; the authors' code."""
     training: Recipe = Recipe(epochs=20, min_steps=600, learning_rate=3e-3)
-    """How the model is trained on a task and on replay. The authors use 1e-3 and many more steps; with this
-    few, digits are remembered less well at 1e-3."""
+    """How the model is trained on a task and on replay; the authors have 1e-3 and many more steps."""
     starting: Recipe = Recipe(epochs=10, min_steps=50, learning_rate=1e-3, schedule="constant")
     """How a new component is first trained, on the poor samples alone; ten epochs as in the authors' code."""
 

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from logcl.core.settings import Frozen, ImageShape, Recipe
 from logcl.methods.parts.generated import DeepReplay, Draw, as_images, limited, mlp, negative_elbo, weighted
-from logcl.methods.parts.protocol import Problem
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.nn.training import fit, seeded
@@ -29,8 +28,8 @@ class DGROptions(Frozen):
     latent: int = Field(100, ge=1, le=65_536)
     """Entries of z, from the same paper. At most a quarter of the values of an image."""
     generator: Recipe = Recipe(epochs=20, min_steps=800, learning_rate=3e-3)
-    """How the VAE is trained on each task: Adam and batches of 128 as in that paper, and on Split MNIST about
-    its 2000 steps; small tasks take fewer, with a learning rate up to three times as high."""
+    """How the VAE is trained on each task: Adam and batches of 128 as in that paper, and about its 2000 steps
+    on Split MNIST."""
 
 
 class VAE(nn.Module):
@@ -62,10 +61,7 @@ class DGRVAE(DeepReplay):
     Options = DGROptions
     options: DGROptions
     kept = (*DeepReplay.kept, "tasks", "vae")
-
-    def __init__(self, problem: Problem, options: object = None) -> None:
-        super().__init__(problem, options)
-        self.tasks = 0
+    tasks = 0
 
     @cached_property
     def vae(self) -> VAE:

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from logcl.core.settings import Frozen
-from logcl.methods.parts.protocol import Problem
 from logcl.methods.parts.solver import Incremental, flat_weights, tensors
 from logcl.nn.images import to_unit
 from logcl.nn.training import seeded
@@ -21,8 +20,7 @@ class EWCOptions(Frozen):
     """Hyperparameters of EWC."""
 
     importance: float = Field(1e6, ge=0)
-    """λ: weight of the penalty against the new task's loss. Large, because the Fisher information of a
-    confident network is tiny; van de Ven et al. 2022 tried up to 1e9."""
+    """λ: weight of the penalties. Large, because the Fisher information of a confident network is tiny."""
     fisher_samples: int = Field(1000, ge=1)
     """Samples per task from which the diagonal of the Fisher information is estimated."""
     online: bool = False
@@ -46,13 +44,10 @@ class EWC(Incremental):
     Options = EWCOptions
     options: EWCOptions
     kept = (*Incremental.kept, "means", "fisher")
-
-    def __init__(self, problem: Problem, options: object = None) -> None:
-        super().__init__(problem, options)
-        self.means = torch.empty(0, 0)
-        """θ*_t, one row per penalty: the weights to stay near."""
-        self.fisher = torch.empty(0, 0)
-        """F_t, one row per penalty: how strictly."""
+    means = torch.empty(0)
+    """θ*_t, one row per penalty: the weights to stay near."""
+    fisher = torch.empty(0)
+    """F_t, one row per penalty: how strictly."""
 
     def learn(self, task: Task) -> None:
         """Train on the task under the penalties of all earlier ones, then add its own."""
@@ -81,15 +76,12 @@ class EWC(Incremental):
 
     def consolidate(self, weights: Tensor, fisher: Tensor) -> None:
         """Add a penalty around these weights; online: F ← γ F + F_t, a single one around the newest."""
-        means, fisher = weights[None], fisher[None]
-        if self.options.online and len(self.means):
-            fisher = fisher + self.options.decay * self.fisher.to(fisher)
-        elif len(self.means):
-            means, fisher = (
-                torch.cat([self.means.to(means), means]),
-                torch.cat([self.fisher.to(fisher), fisher]),
-            )
-        self.means, self.fisher = means, fisher
+        if self.options.online:
+            earlier = self.fisher.to(fisher).sum(dim=0)
+            self.means, self.fisher = weights[None], (fisher + self.options.decay * earlier)[None]
+        else:
+            self.means = torch.cat([self.means.to(weights), weights[None]])
+            self.fisher = torch.cat([self.fisher.to(fisher), fisher[None]])
 
 
 class OnlineEWC(EWC):

@@ -15,8 +15,7 @@ class GMEDOptions(Frozen):
     """Hyperparameters of GMED."""
 
     stride: float = Field(0.05, ge=0)
-    """α: step size of an edit, for pixels in [0, 1]; the paper's for CIFAR-10. Its 5 for split MNIST is for a
-    single epoch: over many epochs, samples turn into noise."""
+    """α: step size of an edit, for pixels in [0, 1]; the paper's for CIFAR-10."""
     regulariser: float = Field(0.01, ge=0)
     """β: how strongly edits avoid raising the sample's current loss; the paper's for split MNIST."""
     rate: float = Field(0.05, gt=0)

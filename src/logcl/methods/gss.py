@@ -7,7 +7,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.core.settings import Frozen
-from logcl.methods.parts.protocol import Problem
 from logcl.methods.parts.rehearsal import Rehearsal
 from logcl.methods.parts.solver import Batch
 from logcl.nn.device import choose_device
@@ -34,11 +33,8 @@ class GSS(Rehearsal):
     Options = GSSOptions
     options: GSSOptions
     kept = (*Rehearsal.kept, "similarity")
-
-    def __init__(self, problem: Problem, options: object = None) -> None:
-        super().__init__(problem, options)
-        self.similarity = torch.empty(0)
-        """C: how similar each kept sample was to earlier ones, from 0 (opposite gradient) to 2 (the same)."""
+    similarity = torch.empty(0)
+    """C: how similar each kept sample was to earlier ones, from 0 (opposite gradient) to 2 (the same)."""
 
     def offer(self, x: Tensor, y: Tensor) -> None:
         """Algorithm 2, with the score c = max cosine + 1 against some kept samples.

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from logcl.core.settings import Frozen, ImageShape, Recipe
 from logcl.methods.parts.generated import DeepReplay, Draw, as_images, limited, mlp, negative_elbo
-from logcl.methods.parts.protocol import Problem
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.nn.training import fit, seeded
@@ -40,23 +39,16 @@ class HyperOptions(Frozen):
     embedding: int = Field(96, ge=1, le=65_536)
     """Length of the task embeddings and of the chunk embeddings."""
     hidden: tuple[int, ...] = (32, 32)
-    """Units of the hypernetwork's hidden layers. The authors' 10 with 8 chunks (50,000 weights each) give a
-    network of the same size, but its last layer leaves the chunks less freedom: on digits, the images of old
-    decoders changed more than 1.5 times as much."""
+    """Units of the hypernetwork's hidden layers; the authors' 10 leave the chunks less freedom."""
     chunks: int = Field(32, ge=1, le=65_536)
-    """Number of chunks of the decoder's weights. With one chunk per unit of the last hidden layer, Θ is about
-    as large as one decoder for any image size."""
+    """Chunks of a decoder's weights; with one per unit of the last hidden layer, Θ has about as many."""
     beta: float = Field(0.05, ge=0)
-    """β: weight of the regulariser, for a loss in nats per value. The authors' value for the decoders of
-    HNET+TIR; with theirs for HNET+R, 0.01, the images of old decoders changed more than twice as much on
-    digits."""
+    """β: weight of the regulariser, for a loss in nats per value; the authors have 0.01 for HNET+R."""
     held: int = Field(32, ge=1)
-    """Earlier tasks in the regulariser, drawn at random for each step (all, if there are fewer); the authors'
-    number for long streams."""
+    """Earlier tasks in the regulariser, drawn for each step; the authors' number for long streams."""
     generator: Recipe = Recipe(epochs=20, min_steps=800, learning_rate=3e-3)
     """How hypernetwork, embedding and encoder are trained on each task: Adam and batches of 128 as in the
-    paper, and on Split MNIST about its 2000 steps; small tasks take fewer, with a learning rate up to three
-    times as high."""
+    paper, and on Split MNIST about its 2000 steps."""
 
 
 class Hypernetwork(nn.Module):
@@ -115,11 +107,8 @@ class HyperCL(DeepReplay):
     Options = HyperOptions
     options: HyperOptions
     kept = (*DeepReplay.kept, "embeddings", "hypernetwork")
-
-    def __init__(self, problem: Problem, options: object = None) -> None:
-        super().__init__(problem, options)
-        self.embeddings = torch.empty(0, self.options.embedding)
-        """e_1 to e_T, (T, embedding)."""
+    embeddings = torch.empty(0)
+    """e_1 to e_T, (T, embedding)."""
 
     @cached_property
     def hypernetwork(self) -> Hypernetwork:

@@ -41,9 +41,7 @@ class LogCL(Method):
             path, settings = self.memory.path, self.problem.settings
             if not self.memory.file.exists():
                 self.memory = Memory.create(path, settings)
-            elif (
-                self.memory.n or self.memory.settings != settings
-            ):  # not left by a run killed in its first task
+            elif self.memory.n or self.memory.settings != settings:  # not from a run killed in its first task
                 raise CannotWrite(f"{path} exists and belongs to another run; choose another folder")
         names = [self.problem.classes[number] for number in task.y]
         self.arrival = np.append(self.arrival, np.arange(len(self.arrival), len(self.arrival) + len(task)))

@@ -7,7 +7,6 @@ from pydantic import Field
 from torch import Tensor
 
 from logcl.core.settings import Frozen
-from logcl.methods.parts.protocol import Problem
 from logcl.methods.parts.solver import Incremental, flat_weights, tensors
 from logcl.streams import Task
 
@@ -29,13 +28,10 @@ class SI(Incremental):
     Options = SIOptions
     options: SIOptions
     kept = (*Incremental.kept, "importance", "anchor")
-
-    def __init__(self, problem: Problem, options: object = None) -> None:
-        super().__init__(problem, options)
-        self.importance = torch.empty(0)
-        """Ω, one number per weight."""
-        self.anchor = torch.empty(0)
-        """θ~, the weights after the last task."""
+    importance = torch.empty(0)
+    """Ω, one number per weight."""
+    anchor = torch.empty(0)
+    """θ~, the weights after the last task."""
 
     def learn(self, task: Task) -> None:
         """Train and accumulate ω_i = -Σ_steps g_i Δθ_i, where g is the gradient without the penalty's."""

@@ -11,13 +11,18 @@ from torch import Tensor
 from logcl.core.errors import BadSettings
 from logcl.methods.parts.protocol import Part, Problem
 
-_BUDGET = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>/class|B|kB|KB|MB|GB|)")
+_BUDGET = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>/class|B|kB|KB|MB|GB|)\s*")
 _UNITS = {"B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
 def check_budget(budget: str) -> str:
     """The budget unchanged; raises `BadSettings` if it cannot be parsed."""
-    _parsed(budget)
+    match = _BUDGET.fullmatch(budget)
+    if match is None or float(match["number"]) <= 0:
+        raise BadSettings(
+            f"the budget {budget!r} is not valid; give a number of samples (2000), samples per class "
+            "(20/class) or bytes (6.4MB, 500kB, 1000B)"
+        )
     return budget
 
 
@@ -26,7 +31,8 @@ def capacity(budget: str, problem: Problem, pixels: torch.dtype = torch.uint8) -
 
     A sample takes the bytes of its pixels, stored as `pixels`, and of its label in the smallest integer type.
     """
-    number, unit = _parsed(budget)
+    digits, unit = _BUDGET.findall(check_budget(budget))[0]
+    number = float(digits)
     if unit == "/class":
         number *= len(problem.classes)
     elif unit:
@@ -35,16 +41,6 @@ def capacity(budget: str, problem: Problem, pixels: torch.dtype = torch.uint8) -
     if number < 1:
         raise BadSettings(f"the budget {budget} does not even hold one sample; raise it")
     return int(number)
-
-
-def _parsed(budget: str) -> tuple[float, str]:
-    match = _BUDGET.fullmatch(budget.strip())
-    if match is None or float(match["number"]) <= 0:
-        raise BadSettings(
-            f"the budget {budget!r} is not valid; give a number of samples (2000), samples per class "
-            "(20/class) or bytes (6.4MB, 500kB, 1000B)"
-        )
-    return float(match["number"]), match["unit"]
 
 
 def label_type(classes: int) -> torch.dtype:

@@ -24,8 +24,6 @@ from logcl.streams import Task
 
 Draw = Callable[[int], Tensor]
 """Generates n uint8 images (n, C, H, W) of earlier tasks, with torch's global random state."""
-Decode = Callable[[Tensor], Tensor]
-"""Latents (n, latent) to one logit per value of an image, (n, values)."""
 _USUAL = 28 * 28  # values of the images that the published hyperparameters are for
 
 
@@ -82,10 +80,7 @@ def weighted(losses: Tensor, new: int, number: int) -> Tensor:
 
 
 def limited(units: Iterable[int], latent: int, image_shape: ImageShape) -> list[int]:
-    """Units per hidden layer, then entries of z, since tiny images need fewer.
-
-    At most twice the values of an image, and a quarter of them.
-    """
+    """Units per hidden layer, then entries of z: at most twice and a quarter of the values of an image."""
     values = math.prod(image_shape)
     return [*(min(count, 2 * values) for count in units), min(latent, max(values // 4, 1))]
 
@@ -105,10 +100,11 @@ def gaussian_kl(mean: Tensor, log_std: Tensor, prior_mean: Tensor, prior_log_std
     return prior_log_std - log_std + squares / 2 - 0.5
 
 
-def negative_elbo(encoder: nn.Module, decode: Decode, images: Tensor) -> Tensor:
+def negative_elbo(encoder: nn.Module, decode: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     """Cross-entropy + KL(q(z | x) ‖ p(z)) of images (n, C, H, W) in [0, 1]: (n,), in nats per value.
 
-    `encoder` takes flat images to mean and log variance of q(z | x), side by side: (n, 2 latent).
+    `encoder` takes flat images to mean and log variance of q(z | x), side by side: (n, 2 latent). `decode`
+    takes latents (n, latent) to one logit per value of an image, (n, values).
 
     Per value and not per image, as in van de Ven & Tolias 2018 and von Oswald et al. 2020, so that terms
     added to the loss keep their published weights. The KL term is divided by at least 28·28 = 784: smaller

@@ -85,7 +85,8 @@ class Problem:
 class Part:
     """Something a method keeps from task to task: the attributes it names, and the parts it has.
 
-    Attributes are tensors, numbers or networks. A network may be a `cached_property`, kept once it is built.
+    Attributes are tensors, numbers or networks. A class's default value is not kept until it is replaced, a
+    `cached_property` not until it is built.
     """
 
     kept: tuple[str, ...] = ()

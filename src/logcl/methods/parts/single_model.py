@@ -12,7 +12,7 @@ from logcl.codecs import registry
 from logcl.memory import samples
 from logcl.memory.local_model import LocalModel
 from logcl.memory.settings import Settings
-from logcl.methods.parts.protocol import Effort, Problem, Replayed, State
+from logcl.methods.parts.protocol import Effort, Replayed, State
 from logcl.methods.parts.solver import Batch, Retrained
 from logcl.streams import Task
 
@@ -25,12 +25,9 @@ class SingleModel(Retrained):
 
     keeps = "all"
     bookkeeping = ("arrival",)
-
-    def __init__(self, problem: Problem, options: object = None) -> None:
-        super().__init__(problem, options)
-        self.model: LocalModel | None = None
-        self.arrival = torch.empty(0, dtype=torch.int64)
-        self._new = 0
+    model: LocalModel | None = None
+    arrival = torch.empty(0, dtype=torch.int64)
+    _new = 0  # samples of the last task
 
     def model_settings(self) -> Settings:
         """The model's settings: those of LogCL's local models."""

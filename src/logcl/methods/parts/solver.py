@@ -38,6 +38,7 @@ class Incremental(Method):
     kept: tuple[str, ...] = ("seen", "fits", "network")
     pixels: ClassVar[torch.dtype] = torch.uint8
     """The type in which the buffer stores images."""
+    fits = 0
     buffer: Exemplars
     """Samples within the budget, for methods that keep these."""
 
@@ -45,7 +46,6 @@ class Incremental(Method):
         super().__init__(problem, options)
         self.recipe = problem.settings.classifier
         self.seen = torch.zeros(len(problem.classes), dtype=torch.bool)
-        self.fits = 0
         if self.keeps == "budget":
             self.buffer = Exemplars(problem, self.pixels)
 
@@ -119,12 +119,12 @@ class Retrained(Incremental):
     """
 
     kept: tuple[str, ...] = ("tasks",)
+    tasks = 0
+    current = False
+    """Whether the network has been trained since the last task."""
 
     def __init__(self, problem: Problem, options: object = None) -> None:
         super().__init__(problem, options)
-        self.tasks = 0
-        self.current = False
-        """Whether the network has been trained since the last task."""
         if self.recipe.warm_start:
             self.bookkeeping = (*self.bookkeeping, "current", *Incremental.kept)
 
