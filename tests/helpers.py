@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 
 import numpy as np
 
@@ -89,7 +90,8 @@ def code_bytes(codes) -> int:
 
 def codecs_of(model: LocalModel) -> dict[str, Codec]:
     """What `LocalModel.from_bytes` needs beside the blob of this model."""
-    return {} if model.about.weights is None else {model.about.weights: model.codec}
+    blob = model.codec.to_bytes()
+    return {sha256(blob).hexdigest(): model.codec} if model.codec.weights() else {}
 
 
 def reread(model: LocalModel, name: str = "level") -> LocalModel:

@@ -77,6 +77,9 @@ def names(digits):
 def run_python(page, names):
     """All blocks of a page, one after the other."""
     code = [text for language, text in blocks(page) if language == "python"]
+    for text in code:
+        if found := re.match(r"# (\w+\.py)\n", text):  # the content of a file that commands of the page use
+            Path(found[1]).write_text(text)
     with torch.random.fork_rng():  # networks and loaders of the pages draw from torch's own state
         for text in code:
             exec(compile(briefly(text), page, "exec"), names)
@@ -133,7 +136,7 @@ def test_the_blocks_of_a_page_run(page, workplace, names, logcl, monkeypatch):
             with sqlite3.connect(":memory:") as database:
                 database.execute(block)
             ran += 1
-        assert language in ("", "sh", "python", "json", "sql"), f"no test knows how to run {language}"
+        assert language in ("", "sh", "python", "json", "sql", "toml"), f"no test knows how to run {language}"
     assert ran + len(lines) > 0
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from logcl.cli import COMMANDS, load
 
-# `plan` reads costs and settings before it parses its options.
-LIGHT = [name for name in COMMANDS if name != "plan"]
+LIGHT = list(COMMANDS)
 HEAVY = "{'torch', 'sklearn', 'matplotlib', 'pandas', 'ray', 'pooch'}"
 
 

@@ -15,7 +15,7 @@ from logcl.codecs.cosine import (
     Cosine,
     CosineSettings,
     CosineSpec,
-    coefficient_count,
+    block,
     coefficients,
     grid,
     rounded,
@@ -45,7 +45,7 @@ def test_cosines_keep_the_energy_of_an_image(shape):
     """Orthonormal: an error in the coefficients is the same error in the pixels."""
     _, height, width = shape
     found = coefficients(to_unit(torch.from_numpy(smooth(5, shape))))
-    assert found.shape == (5 * BLOCKS.get(shape, 4), coefficient_count(shape))
+    assert found.shape == (5 * BLOCKS.get(shape, 4), math.prod(block(shape)))
     # Blocks are equal, so the last ones may repeat an edge; without that they hold the image exactly once.
     rows, columns = -(-height // 32), -(-width // 32)
     padded = np.pad(smooth(5, shape), ((0, 0), (0, 0), (0, -height % rows), (0, -width % columns)), "edge")
@@ -76,7 +76,7 @@ def test_blocks_cover_images_of_any_shape(channels, height, width):
     shape = channels, height, width
     images = torch.rand((2, *shape), generator=torch.Generator().manual_seed(0))
     found = coefficients(images)
-    assert found.shape == (2 * math.prod(grid(shape)), coefficient_count(shape))
+    assert found.shape == (2 * math.prod(grid(shape)), math.prod(block(shape)))
     assert torch.allclose(inverse(shape).images(found / FINENESS), images, atol=1e-5)
 
 
@@ -151,7 +151,7 @@ def test_bright_and_dark_images_stay_so_however_fine_the_steps(target):
 
 
 def test_the_step_survives_its_description():
-    """Few binary digits: levels whose steps are nearly equal agree exactly, also after a trip through JSON."""
+    """Few binary digits: nearly equal steps of two levels agree exactly, also after a trip through JSON."""
     spec = code(smooth(8, (1, 8, 8)), psnr=33).codec.spec
     assert float(np.float16(spec.step * FINENESS)) == spec.step * FINENESS
     assert CosineSpec.model_validate_json(spec.model_dump_json()) == spec

@@ -168,6 +168,8 @@ def test_more_samples_than_codes_are_refused(digits):
 
 def test_codes_take_no_bytes(digits):
     settings = IndexSettings(network="mlp", bits=16, width=16, epochs=1, assignment="none")
-    sizes = {n: [t.nbytes for t in fit_codec(digits[0][:n], settings).codes.tensors().values()] for n in (8, 64)}
+    sizes = {
+        n: [t.nbytes for t in fit_codec(digits[0][:n], settings).codes.tensors().values()] for n in (8, 64)
+    }
     assert sizes[8] == sizes[64] == [8]
     assert isinstance(fit_codec(digits[0][:8], settings).codes, IndexCodes)

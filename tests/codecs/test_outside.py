@@ -171,6 +171,7 @@ def test_it_is_absorbed_merged_saved_reopened_and_verified(memory, package):
 
 def test_on_the_command_line(memory, package, tmp_path):
     images = np.random.default_rng(1).integers(0, 256, (20, 1, 8, 8), dtype=np.uint8)
+    new = tmp_path / "new.logcl"
     np.savez(tmp_path / "task.npz", x=images, y=np.zeros(20, np.int64))
     for arguments, told in (
         (["verify", memory], "45 samples"),
@@ -178,8 +179,8 @@ def test_on_the_command_line(memory, package, tmp_path):
         (["verify", memory], "65 samples"),
         (["inspect", memory], "deflate"),
         (["export", memory, tmp_path / "out"], ""),
-        (["absorb", tmp_path / "new.logcl", tmp_path / "task.npz", "--set", "codec.name=deflate", "--set", "unit=8"], ""),
-        (["verify", tmp_path / "new.logcl"], "20 samples"),
+        (["absorb", new, tmp_path / "task.npz", "--set", "codec.name=deflate", "--set", "unit=8"], ""),
+        (["verify", new], "20 samples"),
     ):  # fmt: skip
         done = run("-m", "logcl", *arguments, package=package)
         assert done.returncode == 0, done.stderr
@@ -195,7 +196,8 @@ def test_without_the_package_one_sentence_says_what_to_do(memory, tmp_path):
         from logcl import Memory
         from logcl.core.errors import BadSettings
         memory = Memory(sys.argv[1])
-        for use in (lambda: Memory.open(sys.argv[1], (1, 8, 8)), memory.snapshot, memory.replay, lambda: memory.n):
+        reopen = lambda: Memory.open(sys.argv[1], (1, 8, 8))
+        for use in (reopen, memory.snapshot, memory.replay, lambda: memory.n):
             try:
                 use()
             except BadSettings as error:
@@ -215,7 +217,10 @@ def test_without_the_package_one_sentence_says_what_to_do(memory, tmp_path):
 
 
 def test_without_the_package_on_the_command_line(memory):
-    for command in ("inspect", "verify"):
+    shown = run("-m", "logcl", "inspect", memory)  # needs no codec
+    assert shown.returncode == 0, shown.stderr
+    assert "codec deflate" in shown.stdout
+    for command in ("verify", "train"):
         done = run("-m", "logcl", command, memory)
         assert done.returncode != 0
         assert "install the package that provides it" in done.stdout + done.stderr

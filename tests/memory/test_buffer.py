@@ -44,7 +44,9 @@ def test_chunks_of_format_3_have_no_gaps():
     """Their description has no `stop`."""
     samples = raw(np.zeros((5, 1, 8, 8), np.uint8), np.arange(5), 9)
     about, tensors = blobs.unpack(buffer.to_bytes(Chunk(9, 13, samples)), buffer.Description, "chunk")
-    old = safetensors.torch.save(tensors, {"logcl": json.dumps(about.model_dump(mode="json", exclude={"stop"}))})
+    old = safetensors.torch.save(
+        tensors, {"logcl": json.dumps(about.model_dump(mode="json", exclude={"stop"}))}
+    )
     back = buffer.from_bytes(old, (1, 8, 8), "chunk")
     assert (back.start, back.stop) == (9, 13)
     assert np.array_equal(back.samples.indices, samples.indices)
@@ -84,7 +86,7 @@ def test_lies_are_refused_before_they_are_allocated(lie):
     samples = raw(np.zeros((5, 1, 8, 8), np.uint8), np.arange(5))
     about, tensors = blobs.unpack(buffer.to_bytes(Chunk(1, 5, samples)), buffer.Description, "chunk")
     forged = blobs.pack(about.model_copy(update=lie), tensors)
-    with pytest.raises(Damaged, match="chunk (does not|is damaged)"):
+    with pytest.raises(Damaged, match=r"chunk (does not|is damaged)"):
         buffer.from_bytes(forged, (1, 8, 8), "chunk")
 
 

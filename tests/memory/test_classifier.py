@@ -41,7 +41,8 @@ def test_it_learns_from_replay_and_is_kept(memory, digits):
     assert memory.verify() == []
     rest = memory.path.stat().st_size - memory.nbytes()
     # Whole pages, each with a link of four bytes.
-    assert rest == -(-memory.file.sizes()["classifier"] // (PAGE - 4)) * PAGE
+    own = -(-memory.file.sizes()["classifier"] // (PAGE - 4)) * PAGE
+    assert own <= rest <= own * (1 + 5 / PAGE) + PAGE  # one page in PAGE / 5 maps the others
     assert trained.predict(x[:0]).tolist() == []
     assert trained.predict_proba(x[:0]).shape == (0, 10)
 

@@ -211,7 +211,7 @@ def test_contradicting_a_memory_is_refused(tmp_path, quick, options, message):
         ),
         (
             {"image_shape": SHAPE, "settings": {"codec.name": "hoffman"}},
-            "no codec 'hoffman' here; install the package that provides it, or choose one of: autoencoder, cosine",
+            "no codec 'hoffman' here; install the package that provides it, or choose one of: autoencoder",
         ),
     ],
 )

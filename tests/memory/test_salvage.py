@@ -14,10 +14,21 @@ from logcl.memory.file.intact import find_remains
 from logcl.memory.file.sqlite import PAGE
 from logcl.memory.salvage import salvage
 
-FEW = {"codec.epochs": 1, "codec.min_steps": 20, "classifier.epochs": 1, "classifier.min_steps": 4, "classifier.width": 4}
+FEW = {
+    "codec.epochs": 1,
+    "codec.min_steps": 20,
+    "classifier.epochs": 1,
+    "classifier.min_steps": 4,
+    "classifier.width": 4,
+}
 QUICK = {
     "fast": FEW,
-    "paper-cpu": {**FEW, "codec.warm_up_epochs": 1, "labels.training.epochs": 1, "labels.training.min_steps": 5},
+    "paper-cpu": {
+        **FEW,
+        "codec.warm_up_epochs": 1,
+        "labels.training.epochs": 1,
+        "labels.training.min_steps": 5,
+    },
 }
 LEVELS = {"level-2": range(1, 65), "level-1": range(65, 97), "level-0": range(97, 113)}
 CHUNKS = {"buffer-113": range(113, 120), "buffer-120": range(120, 122)}
@@ -173,7 +184,7 @@ def test_on_the_command_line(damaged, tmp_path, logcl):
     saved = logcl("verify", damaged.path, "--salvage", tmp_path / "new.logcl")
     assert saved.code == 0
     assert "part level-1 does not match" in saved.out
-    assert "89 samples are intact and saved; 32 are lost: sample 65 to 96" in saved.out
+    assert "89 intact samples saved; 32 lost: 65 to 96" in saved.out
     assert logcl("verify", tmp_path / "new.logcl").code == 0
     told = json.loads(logcl("verify", damaged.path, "--salvage", tmp_path / "two.logcl", "--json").out)
     assert told["salvaged"] == {"memory": str(tmp_path / "two.logcl"), "samples": 89, "lost": [[65, 96]]}

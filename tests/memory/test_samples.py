@@ -27,7 +27,9 @@ histories = st.lists(
 def make(runs: list[tuple[int, tuple[float, ...]]]) -> Samples:
     count = sum(size for size, _ in runs)
     x = np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1)
-    return Samples(x, np.arange(count), np.arange(count) + 11, tuple(Run(size, errors) for size, errors in runs))
+    return Samples(
+        x, np.arange(count), np.arange(count) + 11, tuple(Run(size, errors) for size, errors in runs)
+    )
 
 
 def spread(samples: Samples) -> list[tuple[float, ...]]:
@@ -57,7 +59,9 @@ def test_encoding_adds_one_error_to_every_sample(runs, data):
     after = encoded(whole.runs, errors)
     assert sum(run.count for run in after) == len(whole)
     before = [len(history) for history in spread(whole)]
-    assert [len(h) for h in spread(Samples(whole.x, whole.y, whole.indices, after))] == [length + 1 for length in before]
+    assert [len(h) for h in spread(Samples(whole.x, whole.y, whole.indices, after))] == [
+        length + 1 for length in before
+    ]
     # Neighbours are joined, and the error added is preserved in the mean.
     assert all(a.generation != b.generation for a, b in pairwise(after))
     assert [run.generation for run in after] == [len(run.errors) - 1 for run in after]
@@ -75,7 +79,10 @@ def test_selected_samples_keep_their_histories(runs, data):
 
 def test_there_may_be_gaps_between_indices():
     samples = Samples(
-        np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1), np.arange(5), np.array([2, 3, 7, 8, 20]), (Run(2), Run(3, (0.1,)))
+        np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1),
+        np.arange(5),
+        np.array([2, 3, 7, 8, 20]),
+        (Run(2), Run(3, (0.1,))),
     )
     assert samples.between(3, 7).indices.tolist() == [3, 7]
     assert samples.between(3, 7).runs == (Run(1), Run(1, (0.1,)))

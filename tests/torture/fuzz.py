@@ -179,7 +179,9 @@ def _file_attempts(folder: Path, seed: int) -> Attempt:
     from PIL import Image
 
     from logcl import Classifier, Memory
-    from logcl.cli import learning, looking
+    from logcl.cli.inspect import inspect
+    from logcl.cli.predict import predict
+    from logcl.cli.verify import verify
     from tests.torture.mutants import memories, mutant
 
     torch.set_num_threads(1)
@@ -211,11 +213,11 @@ def _file_attempts(folder: Path, seed: int) -> Attempt:
         place.write_bytes(mutant(rng.choice(sources), rng))
         memory = Memory(place)
         return _judge(
-            lambda: looking.verify(place),
+            lambda: verify(place),
             lambda: use(memory),
-            lambda: looking.inspect(place),
+            lambda: inspect(place),
             lambda: classify(memory),
-            lambda: learning.predict(place, [picture]),
+            lambda: predict(place, [picture]),
             lambda: grow(memory),
         )
 
@@ -223,10 +225,10 @@ def _file_attempts(folder: Path, seed: int) -> Attempt:
     for source in sources:  # what is loaded late is loaded before the memory is limited
         shutil.copy(source, place)
         memory = Memory(place)
-        for act in (lambda: looking.verify(place), lambda m=memory: use(m), lambda m=memory: classify(m)):
+        for act in (lambda: verify(place), lambda m=memory: use(m), lambda m=memory: classify(m)):
             assert _said(act)[0], f"{source} itself is refused"
-        _said(lambda: looking.inspect(place))
-        _said(lambda: learning.predict(place, [picture]))
+        _said(lambda: inspect(place))
+        _said(lambda: predict(place, [picture]))
     return attempt
 
 

@@ -3,51 +3,58 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
+from logcl.allocation import max_generation
 from logcl.cli.console import JsonOption, MemoryArgument, out, print_json, print_table
-from logcl.core.errors import NotTrained
-from logcl.core.text import human_bytes
+from logcl.core.descriptions import described, description
+from logcl.core.inputs import Labels
+from logcl.core.settings import BasicSettings, Frozen
+from logcl.core.text import human_bytes, printable
+from logcl.memory.file.memory_file import MemoryFile
+from logcl.memory.samples import LevelHistory, Run, added_errors, by_generation
 
-if TYPE_CHECKING:
-    from logcl.memory.memory import Memory
-    from logcl.memory.samples import Run
-    from logcl.memory.snapshot import Snapshot
+Kind = TypeVar("Kind", bound=Frozen)
+
+
+class _Manifest(Frozen):
+    n: int
+    last: int
+    classes: Labels
+
+
+class _GlobalModel(Frozen):
+    samples: int
+    classes: Labels
+    memory: str
 
 
 def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:
     """Show levels, bytes, generations, fit errors and the binary counter of a memory."""
-    from logcl.memory.memory import Memory
-
-    memory = Memory.open(path)
-    now = memory.snapshot()
-    about = _describe(memory, now)
+    about = _describe(path)
     if as_json:
         print_json(about)
         return
-    channels, height, width = now.settings.image_shape
-    bits = now.n // now.settings.unit
+    unit, last, waiting = about["unit"], about["last"], about["buffer"]
+    bits = last // unit
     out.print(
-        f"{path}: {now.n:,} samples of {len(now.classes)} classes, images {channels}x{height}x{width}, "
-        f"preset {now.settings.preset}, seed {now.settings.seed}",
+        f"{path}: {about['samples']:,} samples of {len(about['classes'])} classes, images "
+        f"{'x'.join(map(str, about['image_shape']))}, preset {about['preset']}, codec {_codec(about)}, seed "
+        f"{about['seed']}"
     )
     out.print(
         f"memory {human_bytes(about['memory_bytes'])}, classifier {human_bytes(about['classifier_bytes'])} "
         f"({about['classifier']['state']}), file {human_bytes(about['file_bytes'])}; "
         f"raw images {human_bytes(about['raw_bytes'])}\n"
     )
-    out.print(
-        f"{bits} units of {now.settings.unit:,} samples = {bits:b} in binary; each 1 is a local model\n"
-    )
+    out.print(f"{bits} units of {unit:,} samples = {bits:b} in binary; each 1 is a local model\n")
     top = max(bits.bit_length() - 1, 0)
     by_level = {level["level"]: level for level in about["levels"]}
     rows = [_level_row(number, by_level.get(number), top) for number in range(top, -1, -1)] if bits else []
-    waiting = about["buffer"]
     if waiting:
-        rows.append(
-            ["buffer", "", f"{waiting:,}", f"{now.n - waiting + 1:,} to {now.n:,}", "raw", "0", "", ""]
-        )
+        rows.append(["buffer", "", f"{waiting:,}", f"{bits * unit + 1:,} to {last:,}", "raw", "0", "", ""])
     print_table(["level", "bit", "samples", "indices", "generation", "error", "bytes", ""], rows)
     if by_level:
         _show_errors(about)
@@ -61,46 +68,71 @@ def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:
         )
 
 
-def _describe(memory: Memory, now: Snapshot) -> dict[str, Any]:
-    from logcl.allocation import max_generation
-    from logcl.memory.samples import added_errors, by_generation
-
-    sizes = memory.file.sizes()
-    runs = now.runs
+def _describe(path: Path) -> dict[str, Any]:
+    """Everything that is shown, from the header and the descriptions of the parts: no torch, no codec."""
+    file = MemoryFile(path)
+    header, blobs = file.snapshot()
+    fields = {"last": header.fields.get("n"), **header.fields}
+    name = f"{file.path}: the header"
+    manifest, settings = _known(_Manifest, fields, name), _known(BasicSettings, fields.get("settings"), name)
+    levels = {
+        part: _level(blob, f"{file.path}: part {part}")
+        for part, blob in blobs.items()
+        if part.startswith("level-")
+    }
+    levels = dict(sorted(levels.items(), key=lambda item: item[1].start))
+    runs = [run for level in levels.values() for run in level.runs]
+    model = file.read_classifier()
     return {
-        "memory": str(memory.path),
-        "digest": now.digest,
-        "samples": now.n,
-        "classes": list(now.classes),
-        "unit": now.settings.unit,
+        "memory": str(file.path),
+        "digest": header.content,
+        "samples": manifest.n,
+        "last": manifest.last,
+        "classes": list(manifest.classes),
+        **settings.model_dump(mode="json"),
         "levels": [
             {
-                "level": level.slot.level,
-                "start": level.slot.start,
-                "stop": level.slot.stop,
-                "samples": level.slot.samples,
-                "bytes": sizes[f"level-{level.slot.level}"],
+                **level.slot._asdict(),
+                "samples": level.samples,
+                "bytes": len(blobs[part]),
+                "weights_bytes": len(blobs.get(f"weights-{(level.weights or '')[:16]}", b"")),
                 "generations": [f(run.generation for run in level.runs) for f in (min, max)],
                 "error": _total_error(level.runs),
                 "errors": list(added_errors(level.runs)),
                 "runs": [_describe_run(run) for run in level.runs],
             }
-            for level in now.levels
+            for part, level in levels.items()
         ],
-        "buffer": len(now.buffer),
-        "generations": [
-            {**_describe_run(run), "error": sum(run.errors)} for run in by_generation(runs) if run.errors
-        ],
-        "staged": sorted(memory.file.staged()),
-        "memory_bytes": memory.nbytes(),
-        "classifier_bytes": sizes.get("classifier", 0),
-        "file_bytes": memory.path.stat().st_size,
-        "raw_bytes": now.n * math.prod(now.settings.image_shape),
-        "max_generation": max_generation(now.n, now.settings.unit),
-        "highest_generation": max((run.generation for run in runs if run.errors), default=0),
-        "classifier": _describe_classifier(memory),
-        "settings": now.settings.model_dump(mode="json"),
+        "buffer": manifest.n - sum(level.samples for level in levels.values()),
+        "generations": [{**_describe_run(run), "error": sum(run.errors)} for run in by_generation(runs)],
+        "staged": sorted(file.staged()),
+        "memory_bytes": file.nbytes(),
+        "classifier_bytes": len(model or b""),
+        "file_bytes": file.path.stat().st_size,
+        "raw_bytes": manifest.n * math.prod(settings.image_shape),
+        "max_generation": max_generation(manifest.last, settings.unit),
+        "highest_generation": max((run.generation for run in runs), default=0),
+        "classifier": _describe_model(model, header.content, f"{file.path}: the global model"),
+        "settings": header.fields["settings"],
     }
+
+
+def _codec(about: dict[str, Any]) -> str:
+    """The name of the codec; files up to format 3 do not say it."""
+    return printable(about["settings"].get("codec", {}).get("name", "of an earlier version"))
+
+
+def _known(kind: type[Kind], data: Any, name: str) -> Kind:
+    """Those fields of a description that `kind` has; others belong to the codec."""
+    data = data if isinstance(data, Mapping) else {}
+    return described(kind, {key: value for key, value in data.items() if key in kind.model_fields}, name)
+
+
+def _level(blob: bytes, name: str) -> LevelHistory:
+    data = description(blob, name)
+    if "codec" not in data:  # up to format 3
+        data = {**data, "weights": None}
+    return _known(LevelHistory, data, name)
 
 
 def _describe_run(run: Run) -> dict[str, Any]:
@@ -112,15 +144,12 @@ def _total_error(runs: Sequence[Run]) -> float:
     return sum(run.count * sum(run.errors) for run in runs) / sum(run.count for run in runs)
 
 
-def _describe_classifier(memory: Memory) -> dict[str, Any]:
-    from logcl.memory.classifier import Classifier
-
-    try:
-        about = Classifier.describe(memory)
-    except NotTrained:
+def _describe_model(blob: bytes | None, digest: str, name: str) -> dict[str, Any]:
+    if blob is None:
         return {"state": "not trained yet"}
-    state = "up to date" if about.memory == memory.digest else "older than the memory"
-    return {"state": state, "samples": about.samples, "classes": len(about.classes)}
+    model = _known(_GlobalModel, description(blob, name), name)
+    state = "up to date" if model.memory == digest else "older than the memory"
+    return {"state": state, "samples": model.samples, "classes": len(model.classes)}
 
 
 def _level_row(number: int, level: dict[str, Any] | None, top: int) -> list[str]:
@@ -131,7 +160,7 @@ def _level_row(number: int, level: dict[str, Any] | None, top: int) -> list[str]
     bar = "█" * max(round(8 * 2.0 ** (number - top)), 1)
     return [
         str(number), "1", f"{level['samples']:,}", f"{level['start']:,} to {level['stop']:,}",
-        span, f"{level['error']:.4f}", human_bytes(level["bytes"]), bar,
+        span, f"{level['error']:.4f}", human_bytes(level["bytes"] + level["weights_bytes"]), bar,
     ]  # fmt: skip
 
 

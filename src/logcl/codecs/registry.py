@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from inspect import isabstract
 from pkgutil import iter_modules
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from pydantic import BeforeValidator, SerializeAsAny
 
 from logcl import codecs
 from logcl.codecs.base import Codec, CodecSettings, CodecSpec
+from logcl.core.descriptions import damaged, description
 from logcl.core.errors import BadSettings
 from logcl.core.text import printable
 from logcl.nn import blobs
@@ -26,7 +28,7 @@ def names() -> list[str]:
 
 def find(name: str) -> type[Codec]:
     """The codec of this name; those of this package cannot be replaced from outside."""
-    codec = _all().get(name)
+    codec = _all().get(str(name))
     if isinstance(codec, EntryPoint):
         try:
             codec = codec.load()
@@ -37,8 +39,8 @@ def find(name: str) -> type[Codec]:
             ) from error
     if codec is None:
         raise BadSettings(
-            f"there is no codec {printable(name[:100])!r} here; install the package that provides it, or "
-            f"choose one of: {', '.join(names())}"
+            f"there is no codec {printable(str(name)[:100])!r} here; install the package that provides it, "
+            f"or choose one of: {', '.join(names())}"
         )
     return codec
 
@@ -55,7 +57,7 @@ def _in_file(name: str) -> type[Codec] | None:
     module = import_module(f"{codecs.__name__}.{name}")
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Codec) and value.__module__ == module.__name__:
-            return None if value is Codec else value
+            return None if isabstract(value) else value
     return None
 
 
@@ -83,8 +85,8 @@ AnySpec = Annotated[SerializeAsAny[CodecSpec], BeforeValidator(_spec)]
 def from_bytes(blob: bytes, name: str) -> Codec:
     """The codec that `Codec.to_bytes` stored; `name` is what an error message calls it."""
     try:
-        kind = find(_name(blobs.description(blob, name)))
+        kind = find(_name(description(blob, name)))
     except ValueError as error:
-        raise blobs.damaged(name, error) from error
+        raise damaged(name, error) from error
     spec, weights = blobs.unpack(blob, kind.Spec, name)
     return kind.restore(spec, weights, name)

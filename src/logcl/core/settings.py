@@ -83,6 +83,19 @@ class Recipe(Frozen):
     """Weight decay; decoupled from the gradient with `adam` (AdamW)."""
 
 
+class BasicSettings(Frozen):
+    """What every memory has, whatever its codec."""
+
+    preset: str
+    """What the settings were derived from."""
+    image_shape: ImageShape
+    """Channels, height, width."""
+    unit: int = Field(512, ge=1, le=2**40)
+    """L: samples of a level-0 model; up to L - 1 of the newest samples wait in the buffer."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Decides initial weights, order and noise: the same seed gives the same bytes."""
+
+
 class ClassifierSettings(Recipe):
     """The global model, trained on replay of the whole memory."""
 

@@ -234,7 +234,7 @@ def _described(network: nn.Module, now: Snapshot) -> OwnNetwork:
     kind = type(network).__name__
     if not any(weight.requires_grad for weight in network.parameters()):
         raise BadInput(f"the network {kind} has no weights to train")
-    x, _ = now.fetch(np.arange(1, min(now.n, 2) + 1))
+    x, _ = now.fetch(now.live[:2])
     network.eval()
     with torch.no_grad():
         scores = network(to_unit(x.to(choose_device())))
@@ -256,10 +256,10 @@ def _learn(
     shard: Shard,
     progress: Progress,
 ) -> dict[str, Tensor]:
-    """Train a network on one process's share of the samples, beside others if there are any.
+    """Train a network on one process's shard of the samples; returns the weights.
 
-    Each decodes its own samples and no others; gradients are averaged after every batch, whose parts are
-    as large together as that of one process would be. Returns the weights.
+    Each process decodes only its own samples. Gradients are averaged after every batch; the batches of all
+    processes together are as large as that of a single one would be.
     """
     generator = torch.Generator()
     generator.set_state(state)
@@ -269,8 +269,8 @@ def _learn(
     trained = nn.parallel.DistributedDataParallel(network) if shard.count > 1 else network
     if shard.rank >= now.n:
         shard = Shard(shard.rank % now.n, shard.count)  # more processes than samples
-    mine = np.array(shard.positions(now.n)) + 1
-    # All make as many steps, or one would wait for ever: who has a sample less sees one of its own twice.
+    mine = now.live[shard.positions(now.n)]
+    # Every process must make the same number of steps: one with a sample less sees one of its samples twice.
     count = -(-now.n // shard.count)
     settings = settings.model_copy(update={"batch_size": max(round(settings.batch_size / shard.count), 1)})
     if count * int(np.prod(now.settings.image_shape)) <= _CACHE:

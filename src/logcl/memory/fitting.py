@@ -43,7 +43,7 @@ class Fit:
     def of(model: LocalModel, order: NDArray[np.intp], seconds: float = 0.0) -> Fit:
         """The fit that made this model."""
         codec = model.codec.to_bytes()
-        return Fit(model.slot, model.to_bytes(), codec, model.about.weights is not None, order, seconds)
+        return Fit(model.slot, model.to_bytes(), codec, bool(model.codec.weights()), order, seconds)
 
     @property
     def parts(self) -> dict[str, bytes]:
@@ -69,7 +69,7 @@ def weights_part(digest: str) -> str:
 
 @contextmanager
 def counting(
-    progress: Progress, parts: Mapping[Slot, Samples], now: Snapshot, done: Collection[Slot]
+    progress: Progress, incoming: int, parts: Mapping[Slot, Samples], now: Snapshot, done: Collection[Slot]
 ) -> Iterator[Progress]:
     """A progress on which the steps of all fits move one bar; those of `done` are made."""
     first = next(iter(parts), None)
@@ -79,7 +79,7 @@ def counting(
         )
         for slot, part in parts.items()
     }
-    with progress.track("absorbing", max(sum(steps.values()), 1)) as count:
+    with progress.track(f"absorbing {incoming:,} samples", max(sum(steps.values()), 1)) as count:
         count(sum(steps[slot] for slot in done))
         yield CountedProgress(progress, count)
 

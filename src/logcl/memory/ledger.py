@@ -18,13 +18,17 @@ from numpy.typing import NDArray
 from pydantic import FailFast, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from logcl.core.errors import Damaged
+from logcl.core.errors import BadInput, Damaged
 from logcl.core.inputs import Label, Labels
 from logcl.core.settings import MOST_SAMPLES, Frozen
 from logcl.core.text import printable
 from logcl.memory.file.header import LEDGER
 
 _LARGEST = 2**26  # bytes that a part is inflated to
+
+
+Source = Annotated[str, Field(max_length=4096)]
+_SOURCE: TypeAdapter[str] = TypeAdapter(Source)
 
 
 class Entry(Frozen):
@@ -35,7 +39,7 @@ class Entry(Frozen):
     """First and last sample index."""
     when: datetime
     """When the task was absorbed, UTC, in whole seconds."""
-    source: str = Field("", max_length=4096)
+    source: Source = ""
     """Where the samples came from, as the caller put it."""
     classes: Labels
     """Labels of the task."""
@@ -48,7 +52,7 @@ class Entry(Frozen):
         return self.stop - self.start + 1
 
 
-_ENTRIES = TypeAdapter(Annotated[tuple[Entry, ...], FailFast()])
+_ENTRIES = TypeAdapter(Annotated[tuple[Entry, ...], FailFast(), Field(min_length=1)])
 
 
 def content_digest(x: NDArray[np.uint8], labels: Sequence[Label]) -> str:
@@ -60,6 +64,12 @@ def content_digest(x: NDArray[np.uint8], labels: Sequence[Label]) -> str:
 
 def new_entry(start: int, x: NDArray[np.uint8], labels: Sequence[Label], source: str) -> Entry:
     """The entry of a task that arrives now; `start` is its first sample index."""
+    try:
+        _SOURCE.validate_python(source).encode()
+    except ValueError as error:
+        raise BadInput(
+            f"source is {printable(source)[:100]!r}; give a text of up to 4,096 characters"
+        ) from error
     return Entry(
         start=start, stop=start + len(x) - 1, when=datetime.now(timezone.utc).replace(microsecond=0),
         source=source, classes=tuple(dict.fromkeys(labels)), digest=content_digest(x, labels),

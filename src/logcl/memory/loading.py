@@ -48,6 +48,9 @@ class Loader:
             ledger=self._ledger(loaded),
             digest=header.content,
         )
+        lost = [level.about.weights for level in now.levels if level.about.weights]
+        if not set(lost) <= set(header.parts.values()):  # a level may be known from before
+            raise Damaged(f"{self.file.path}: weights are missing; `logcl verify` says what is intact")
         if problem := inconsistency(now):
             raise Damaged(f"{self.file.path}: {problem}; `logcl verify` says what is intact")
         return header, now

@@ -11,12 +11,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import FailFast, Field
 from torch import Tensor, nn
 
 from logcl.allocation import Slot
@@ -24,12 +23,12 @@ from logcl.codecs import bits, registry
 from logcl.codecs import labeller as labelling
 from logcl.codecs.base import Codec, Codes, FitInput, size_ratio
 from logcl.codecs.registry import AnySpec
+from logcl.core.descriptions import described
 from logcl.core.errors import Damaged
 from logcl.core.images import squared_errors
 from logcl.core.progress import Progress, Silent
-from logcl.core.settings import MOST_SAMPLES, Frozen
 from logcl.memory import upgrade
-from logcl.memory.samples import Run, Samples, encoded, generations, selected
+from logcl.memory.samples import LevelHistory, Run, Samples, encoded, generations, selected
 from logcl.memory.settings import Settings
 from logcl.nn import blobs, networks
 from logcl.nn.training import Work, generator_for
@@ -40,26 +39,11 @@ could otherwise claim any number of samples."""
 _LARGEST_ERROR = 1.001  # between black and white, and room for rounding
 
 
-class Description(Frozen):
+class Description(LevelHistory):
     """What the blob of a level says about itself, beside its tensors."""
 
-    level: int = Field(ge=0, le=62)
-    start: int = Field(ge=1, lt=MOST_SAMPLES)
-    stop: int = Field(ge=1, lt=MOST_SAMPLES)
-    samples: int = Field(ge=1, lt=MOST_SAMPLES)
-    """Samples that are still held; fewer than `stop - start + 1` if some were forgotten."""
     codec: AnySpec
-    weights: str | None = Field(None, pattern="^[0-9a-f]{64}$")
-    """SHA-256 of the blob with the codec's weights; None if the codec has none."""
-    classes: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], FailFast()]
-    """Class numbers that occur in this level; labels are positions in this tuple."""
     labeller: networks.ClassifierSpec | None
-    runs: Annotated[tuple[Run, ...], FailFast()]
-
-    @property
-    def slot(self) -> Slot:
-        """The level and the sample indices it has room for."""
-        return Slot(self.level, self.start, self.stop)
 
     @property
     def label_bits(self) -> int:
@@ -122,7 +106,7 @@ class LocalModel:
         ratio = size_ratio(slot.level, top_level, settings.labels.smallest)
         about = Description(
             level=slot.level, start=slot.start, stop=slot.stop, samples=len(samples), codec=codec.spec,
-            weights=_digest(codec.to_bytes()) if codec.weights() else None, classes=tuple(classes.tolist()),
+            weights=_weights_digest(codec), classes=tuple(classes.tolist()),
             labeller=settings.labels.labeller(settings.image_shape, len(classes), ratio),
             runs=encoded(samples.runs, squared_errors(samples.x[order], replayed.numpy())),
         )  # fmt: skip
@@ -183,12 +167,14 @@ class LocalModel:
 
     def to_bytes(self) -> bytes:
         """The blob of the level, without the codec's weights; the same model always gives the same bytes."""
+        # Up to format 3, weights were inside the level: it does not refer to them yet.
+        about = self.about.model_copy(update={"weights": _weights_digest(self.codec)})
         tensors = {f"codes.{key}": value for key, value in self.codes.tensors().items()}
         if isinstance(self.labels, nn.Module):
             tensors |= blobs.weights(self.labels, "labeller", "half")
         else:
             tensors["labels"] = torch.from_numpy(bits.pack_integers(self.labels, self.about.label_bits))
-        return blobs.pack(self.about, tensors | live_mask(self.slot, self.indices))
+        return blobs.pack(about, tensors | live_mask(self.slot, self.indices))
 
     @staticmethod
     def from_bytes(blob: bytes, codecs: Mapping[str, Codec], name: str) -> LocalModel:
@@ -199,10 +185,10 @@ class LocalModel:
         data, tensors = blobs.load(blob, name)
         if "codec" not in data:  # up to format 3, weights were part of the level
             data, tensors, weights = upgrade.level(data, tensors, name)
-            about = blobs.described(Description, data, name)
+            about = described(Description, data, name)
             codec = registry.find(about.codec.name).restore(about.codec, weights, name)
         else:
-            about = blobs.described(Description, data, name)
+            about = described(Description, data, name)
             codec = _codec(about, codecs, name)
         size = len(blob) + sum(tensor.nbytes for tensor in codec.weights().values())
         _check(about, size, name)
@@ -239,6 +225,10 @@ def live_indices(slot: Slot, samples: int, tensors: Mapping[str, Tensor], name: 
     if len(indices) != samples:
         raise Damaged(f"{name} holds another number of samples; `logcl verify` says what is intact")
     return indices
+
+
+def _weights_digest(codec: Codec) -> str | None:
+    return hashlib.sha256(codec.to_bytes()).hexdigest() if codec.weights() else None
 
 
 def _codec(about: Description, codecs: Mapping[str, Codec], name: str) -> Codec:
@@ -287,7 +277,3 @@ def fit_steps(samples: int, classes: int, settings: Settings, *, warm: bool = Fa
     """Optimiser steps that a fit takes; `warm`: whether there is another level to start from."""
     steps = registry.find(settings.codec.name).steps(settings.codec, samples, warm=warm)
     return steps + settings.labels.steps(samples, classes)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -180,6 +180,7 @@ class Memory:
             if not len(x):
                 raise BadInput("the task is empty; give at least one sample")
             first, last = now.manifest.last + 1, now.manifest.last + len(x)
+            entry = new_entry(first, x, named.tolist(), source)
             plan = allocation.plan(first - 1, last, now.settings.unit)
 
             # Retired levels are replayed a last time; what is in the buffer or arrives now is still raw.
@@ -191,14 +192,13 @@ class Memory:
             staging = Staging(self.file, task_digest(header.content, x, y, classes))
             resumed = staging.load(parts)
             fits = dict(resumed)
-            with fitting.counting(progress, parts, now, resumed) as counted:
+            with fitting.counting(progress, len(x), parts, now, resumed) as counted:
                 for jobs in fitting.waves(parts, plan, now, fits):
                     for _, fit in (engine or Local()).run(jobs, counted):
                         fits[fit.slot] = fit
                         if len(fits) < len(parts):  # the last is committed in a moment
                             staging.keep(fit)
 
-            entry = new_entry(first, x, named.tolist(), source)
             n = now.n + len(x)
             manifest = now.manifest.model_copy(update={"n": n, "last": last, "classes": classes})
             new, gone = changes(header, now, plan, fits, pool, entry)
@@ -273,7 +273,7 @@ class Memory:
         return problems
 
     def _moment(self, plan: allocation.Plan, entry: Entry, seconds: float) -> Moment:
-        """What callbacks are told once a task is in."""
+        """What callbacks receive once a task is committed."""
         return Moment(
             "memory", entry.stop, entry.stop,
             {

@@ -1,4 +1,4 @@
-"""Samples on their way into a local model or out of it, each with the history of its encodings."""
+"""Samples on their way into a local model or out of it, and the history of their encodings. No torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import FailFast, Field
+from pydantic import FailFast, Field, model_validator
+
+from logcl.allocation import Slot
+from logcl.core.settings import MOST_SAMPLES, Frozen
 
 RAW = -1
 """Generation of samples that have not been encoded yet."""
@@ -33,6 +36,40 @@ class Run:
     def __post_init__(self) -> None:
         if self.generation == _BY_ERRORS:  # up to format 3 every error was a generation
             object.__setattr__(self, "generation", len(self.errors) - 1)
+
+
+class LevelHistory(Frozen):
+    """Which samples a level holds and what they went through: its description without its codec."""
+
+    level: int = Field(ge=0, le=62)
+    start: int = Field(ge=1, lt=MOST_SAMPLES)
+    stop: int = Field(ge=1, lt=MOST_SAMPLES)
+    samples: int = Field(ge=1, lt=MOST_SAMPLES)
+    """Samples that are still held; fewer than `stop - start + 1` if some were forgotten."""
+    classes: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], FailFast()]
+    """Class numbers that occur in this level; labels are positions in this tuple."""
+    runs: Annotated[tuple[Run, ...], FailFast()]
+    """The history of the samples, oldest first."""
+    weights: str | None = Field(None, pattern="^[0-9a-f]{64}$")
+    """SHA-256 of the blob with the codec's weights; None if there is no such blob."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all_held(cls, data: Any) -> Any:
+        # Up to format 3 a level held every sample of its slot.
+        if isinstance(data, dict) and "samples" not in data:
+            start, stop = data.get("start"), data.get("stop")
+            return (
+                {**data, "samples": stop - start + 1}
+                if isinstance(start, int) and isinstance(stop, int)
+                else data
+            )
+        return data
+
+    @property
+    def slot(self) -> Slot:
+        """The level and the sample indices it has room for."""
+        return Slot(self.level, self.start, self.stop)
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from logcl.codecs import registry
 from logcl.codecs.labeller import LabelSettings
 from logcl.codecs.registry import AnySettings
 from logcl.core.errors import BadSettings
 from logcl.core.settings import (
+    BasicSettings,
     ClassifierSettings,
-    Frozen,
-    ImageShape,
     changed,
     check_size,
     described,
@@ -29,17 +28,11 @@ from logcl.memory import upgrade
 PresetName = Literal["fast", "paper-cpu", "paper", "online", "offline"]
 
 
-class Settings(Frozen):
-    """All that decides what a memory does with its samples."""
+class Settings(BasicSettings):
+    """All settings of a memory."""
 
     preset: PresetName = "fast"
-    """Where these settings started from."""
-    image_shape: ImageShape
-    """Channels, height, width."""
-    unit: int = Field(512, ge=1, le=2**40)
-    """L: samples of a level-0 model; up to L - 1 of the newest samples wait in the buffer."""
-    seed: int = Field(0, ge=0, lt=2**63)
-    """Decides initial weights, order and noise: the same seed gives the same bytes."""
+    """What the settings were derived from."""
     codec: AnySettings
     """How images become codes; each codec has settings of its own."""
     labels: LabelSettings = LabelSettings()

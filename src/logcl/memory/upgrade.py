@@ -15,9 +15,10 @@ from torch import Tensor
 
 from logcl.codecs import bits, entropy
 from logcl.codecs.quantised import FINENESS
+from logcl.core.descriptions import damaged
 from logcl.core.settings import Recipe
-from logcl.nn import blobs
 
+_CODES = ("quantised", "index", "binary")
 _RECIPE = tuple(Recipe.model_fields)
 _TRAINED = ("network", "width", "weights", "smallest", *_RECIPE)
 _AUTOENCODER = ("bytes_per_sample", "psnr", "symbols", "warm_start", "keep_encoder", "warm_share", *_TRAINED)
@@ -28,8 +29,12 @@ def settings(data: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of formats 1 to 3: `generator` becomes `codec` and `labels`."""
     data = dict(data)
     old = data.pop("generator")
-    old = dict(old) if isinstance(old, Mapping) else old.model_dump()
+    if not isinstance(old, Mapping) or not isinstance(old.get("bits", 256), (int, float)):
+        raise ValueError("generator is not a group of settings")
+    old = dict(old)
     network, codes = old.get("network", "mlp"), old.get("codes", "quantised")
+    if codes not in _CODES:
+        raise ValueError(f"generator.codes is {codes!r}")
     if codes == "binary":  # learned bits, a kind of code that is no longer made
         old |= {"bytes_per_sample": old.get("bits", 256) / 8, "psnr": None}
     if old.get("assignment") == "optimal":
@@ -57,7 +62,7 @@ def level(
     try:
         return _level(dict(about), tensors)
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise blobs.damaged(name, error) from error
+        raise damaged(name, error) from error
 
 
 def _level(
@@ -65,7 +70,6 @@ def _level(
 ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
     decoder, codes, precision = about.pop("decoder"), about.pop("codes"), about.pop("weights")
     first = about.pop("first_code", None)
-    about["samples"] = about["stop"] - about["start"] + 1
     found = {
         key: value for key, value in tensors.items() if key.startswith(("codes.", "labels", "labeller."))
     }
@@ -74,6 +78,8 @@ def _level(
         step = float(weights["decoder.unit"].reshape(())) / FINENESS
         about["codec"] = {"name": "cosine", "image_shape": decoder["image_shape"], "step": step}
         return about, found, {}
+    if codes not in _CODES:
+        raise ValueError(f"codes are {codes}")
     about["codec"] = {
         "name": "index" if codes == "index" else "autoencoder", "decoder": decoder, "weights": precision,
     }  # fmt: skip

@@ -151,6 +151,7 @@ class CURL(Method):
     Options = CURLOptions
     options: CURLOptions
     kept = ("tasks", "running", "labels", "model")
+    tasks = 0
 
     def __init__(self, problem: Problem, options: object = None) -> None:
         super().__init__(problem, options)
@@ -160,7 +161,6 @@ class CURL(Method):
         """Samples of each class assigned to each component: (components, classes)."""
         self.running = torch.zeros(2)
         """Running mean and mean square of the negative ELBO."""
-        self.tasks = 0
 
     @cached_property
     def model(self) -> Mixture:
@@ -219,9 +219,8 @@ class CURL(Method):
         """Add a component for these images; this trains only the tables, not the shared networks."""
         model, x = self.model, to_unit(images.to(choose_device()))
         model.grow(x)
-        new = model.active - 1
-        self.labels[new] = labels.bincount(minlength=self.labels.shape[1]).float()
-        evidence = nn.functional.one_hot(torch.tensor(new), model.active).float().to(x.device)
+        self.labels[model.active - 1] = labels.bincount(minlength=self.labels.shape[1]).float()
+        evidence = torch.eye(model.active, device=x.device)[-1]
 
         def loss(rows: Tensor) -> Tensor:
             return model.losses(x[rows], evidence.expand(len(rows), -1))[0].mean()

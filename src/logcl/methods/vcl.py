@@ -102,12 +102,12 @@ class VCL(Method):
     options: VCLOptions
     keeps = "budget"
     kept = ("seen", "tasks", "posterior")
+    tasks = 0
 
     def __init__(self, problem: Problem, options: object = None) -> None:
         super().__init__(problem, options)
         self.coreset = Exemplars(problem)
         self.seen = torch.zeros(len(problem.classes), dtype=torch.bool)
-        self.tasks = 0
 
     @cached_property
     def posterior(self) -> Gaussians:
@@ -143,18 +143,15 @@ class VCL(Method):
             lacks = max(share - int((self.coreset.y == label).sum()), 0)
             chosen.append(rows[: min(lacks, len(rows) // 2)])
         room = max(self.coreset.capacity - len(self.coreset), 0)
-        held = torch.zeros(len(labels), dtype=torch.bool)
-        held[torch.cat(chosen)[:room]] = True
-        return held
+        return torch.isin(torch.arange(len(labels)), torch.cat(chosen)[:room])
 
     def _prior(self) -> Gaussians:
         """q_{t-1}; N(0, 1) before the first task, and for the outputs of classes not seen yet."""
         prior = copy.deepcopy(self.posterior).requires_grad_(False)
         for matrices in (prior.means, prior.log_stds):
             matrices[-1][~self.seen] = 0.0  # log σ = 0 is σ = 1
-            if not self.tasks:
-                for matrix in matrices:
-                    matrix.zero_()
+            for matrix in matrices if not self.tasks else ():
+                matrix.zero_()
         return prior
 
     def _fit(

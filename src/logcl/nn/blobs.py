@@ -11,47 +11,36 @@ from typing import Any, TypeVar
 
 import safetensors.torch
 import torch
-from pydantic import ValidationError
-from pydantic_core import from_json
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from logcl.core.errors import BadInput, Damaged
+from logcl.core.descriptions import LONGEST, About, damaged, described, description
+from logcl.core.errors import BadInput
 from logcl.core.settings import Frozen, Precision
 from logcl.core.text import printable
 from logcl.nn.device import choose_device
 
-About = TypeVar("About", bound=Frozen)
 Spec = TypeVar("Spec")
 Network = TypeVar("Network", bound=nn.Module)
 _SCALE = ".scale"
-_LONGEST = 2**22  # bytes of a description: a hundred thousand classes with names
 _KEPT = (torch.float16, torch.float32)  # what weights are kept in, beside steps of a scale
 
 
 def pack(about: Frozen, tensors: Mapping[str, Tensor]) -> bytes:
     """One blob; equal content gives equal bytes."""
-    description = about.model_dump_json()
-    if len(description.encode()) > _LONGEST:
-        raise BadInput(f"a description of more than {_LONGEST:,} bytes cannot be kept; have fewer classes")
+    text = about.model_dump_json()
+    if len(text.encode()) > LONGEST:
+        raise BadInput(f"a description of more than {LONGEST:,} bytes cannot be kept; have fewer classes")
     # One metadata key: safetensors does not promise an order among several.
-    blob: bytes = safetensors.torch.save(dict(tensors), {"logcl": description})
+    blob: bytes = safetensors.torch.save(dict(tensors), {"logcl": text})
     return blob
-
-
-def description(blob: bytes, name: str) -> Any:
-    """The description of a blob as plain data; `Damaged` if there is none."""
-    try:
-        return from_json(_description(blob))
-    except (ValueError, LookupError, TypeError) as error:
-        raise damaged(name, error) from error
 
 
 def load(blob: bytes, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Description as plain data, and tensors; `Damaged` with the `name` of the blob if there are none."""
     try:
         tensors = safetensors.torch.load(blob)  # first: it refuses tensors that overlap or are not there
-        return dict(from_json(_description(blob))), tensors
+        return description(blob, name), tensors
     # The last two are what types and shapes raise that safetensors knows and torch does not.
     except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, AttributeError) as error:
         raise damaged(name, error) from error
@@ -61,23 +50,6 @@ def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, 
     """What `pack` packed, or `Damaged` with the `name` of the blob."""
     data, tensors = load(blob, name)
     return described(kind, data, name), tensors
-
-
-def described(kind: type[About], data: Mapping[str, Any], name: str) -> About:
-    """A description from plain data, or `Damaged`."""
-    try:
-        return kind.model_validate(data)
-    except ValidationError as error:
-        raise damaged(name, error) from error
-
-
-def _description(blob: bytes) -> str:
-    size = int.from_bytes(blob[:8], "little")
-    # Not Python's own parser, whose recursion nested brackets exhaust.
-    found: str = from_json(blob[8 : 8 + size])["__metadata__"]["logcl"]
-    if len(found) > _LONGEST:
-        raise ValueError(f"a description of {len(found):,} characters")
-    return found
 
 
 def weights(network: nn.Module, prefix: str, precision: Precision | None = None) -> dict[str, Tensor]:
@@ -158,12 +130,3 @@ def _restored(key: str, mine: Mapping[str, Tensor], counter: bool) -> Tensor:
     if scale.shape != (*value.shape[:1], *[1] * (value.dim() - 1)) or scale.dtype != torch.float16:
         raise ValueError(f"{key} has a scale of another size")
     return value.float() * scale.float()
-
-
-def damaged(name: str, error: Exception) -> Damaged:
-    """An error that says what is wrong with the blob called `name`."""
-    if isinstance(error, ValidationError):
-        problem = error.errors(include_url=False, include_input=False)[0]
-        error = ValueError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}")
-    reason = " ".join(str(error).split())[:200]
-    return Damaged(printable(f"{name} is damaged ({reason}); `logcl verify` says what is intact"))

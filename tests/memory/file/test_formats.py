@@ -9,6 +9,9 @@ import pytest
 
 from logcl import Classifier, Memory
 from logcl.memory.file.sqlite import FORMAT
+from logcl.memory.presets import preset
+from logcl.memory.salvage import salvage
+from logcl.memory.settings import Settings, override
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WRITTEN = sorted(FIXTURES.glob("format-*.logcl"))
@@ -30,8 +33,8 @@ def version(path: Path) -> int:
 
 
 def test_there_is_one_of_every_format():
-    assert {version(path) for path in WRITTEN} == {2, 3}
-    assert FORMAT == 3, "keep a memory of the new format here before it is released"
+    assert {version(path) for path in WRITTEN} == {2, 3, 4}
+    assert FORMAT == 4, "store a memory of the new format here before it is released"
 
 
 def test_it_opens_and_replays_what_it_did(written):
@@ -46,6 +49,53 @@ def test_it_opens_and_replays_what_it_did(written):
         assert np.array(memory.classes)[y].tolist() == then["y"].tolist()
         assert Classifier.load(memory).predict(then["x"]).shape == then["y"].shape
     assert path.read_bytes() == before  # reading upgrades nothing
+
+
+def test_settings_of_older_formats_are_those_of_today(written):
+    """Up to format 3 they had a group `generator`; what it said is still what the memory does."""
+    path, _ = written
+    settings = Memory.open(path).settings
+    fresh = make_settings("paper-cpu" if "paper" in path.stem else "fast")
+    assert settings == fresh
+    assert Memory.open(path, (1, 8, 8), settings={"codec.epochs": 2, "codec.min_steps": 60}).n == 90
+
+
+def make_settings(preset_name: str) -> Settings:
+    quick = {"codec.epochs": 2, "codec.min_steps": 60, "classifier.epochs": 1, "classifier.min_steps": 30}
+    return override(preset(preset_name, (1, 8, 8)), {**quick, "classifier.width": 4, "unit": 16})
+
+
+def test_only_parts_that_change_are_written_anew(written, digits):
+    """A level of an older format stays as it is, bytes and all, beside levels of this one."""
+    path, expected = written
+    memory = Memory.open(path)
+    old = dict(memory.file.header().parts)
+    memory.absorb(digits[0][:8], np.array(["null"] * 8), source="more")  # one more unit: another level 0
+    new = dict(memory.file.header().parts)
+    assert new["level-2"] == old["level-2"]
+    assert [entry.source for entry in memory.ledger][-1] == "more"
+    fresh = Memory.open(path)
+    assert fresh.verify() == []
+    x, y = fresh.snapshot().everything()
+    with np.load(expected) as then:
+        kept = memory.snapshot().levels[0].slot.samples
+        assert np.abs(x[:kept].numpy().astype(int) - then["x"][:kept]).max() <= 1
+        assert np.array(memory.classes)[y[:kept]].tolist() == then["y"][:kept].tolist()
+    for count in (16, 60):  # and merged with levels of this format
+        memory.absorb(digits[0][:count], np.array(["eins"] * count))
+    assert memory.verify() == []
+    assert memory.n == 90 + 8 + 76
+    assert Classifier.train(memory, recipe={"epochs": 1}).predict(digits[0][:3]).shape == (3,)
+
+
+def test_salvage_reads_it(written, tmp_path):
+    path, expected = written
+    saved = salvage(path, tmp_path / "saved.logcl")
+    assert saved.lost == ()
+    x, _ = saved.memory.snapshot().everything()
+    with np.load(expected) as then:
+        assert np.abs(x.numpy().astype(int) - then["x"]).max() <= 1
+    assert version(saved.memory.path) == FORMAT
 
 
 def test_the_next_task_upgrades_it(written, digits):

@@ -137,7 +137,9 @@ def test_a_million_mistakes_are_told_in_one(text):
     codec = text.replace("{", '{"codec":{"name":"cosine","image_shape":[1,8,8],"step":1},', 1)
     refused(framed(json.dumps({"__metadata__": {"logcl": codec}})))
     refused_weights(framed(json.dumps({"__metadata__": {"logcl": text}})))
-    refused_weights(framed(json.dumps({"__metadata__": {"logcl": text.replace("{", '{"name":"cosine",', 1)}})))
+    refused_weights(
+        framed(json.dumps({"__metadata__": {"logcl": text.replace("{", '{"name":"cosine",', 1)}}))
+    )
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kB
 
 
@@ -176,7 +178,13 @@ def test_what_cannot_be_read_is_not_written():
         {"runs": [{"count": 32, "errors": [1e300]}]},
         {"runs": [{"count": 32, "errors": ["nan"]}]},
         {"runs": [{"count": 33, "errors": [0.1]}, {"count": -1, "errors": [0.1]}]},
-        {"codec": {"name": "index", "weights": "half", "decoder": {"network": "conv", "image_shape": SHAPE, "length": 32, "width": 8}}},
+        {
+            "codec": {
+                "name": "index",
+                "weights": "half",
+                "decoder": {"network": "conv", "image_shape": SHAPE, "length": 32, "width": 8},
+            }
+        },
         {"runs": [{"count": 32, "errors": [0.1] * 70, "generation": 64}]},
         {"runs": [{"count": 32, "errors": [0.1], "generation": 10**400}]},
         {"runs": [{"count": 32, "errors": [0.1], "generation": -2}]},
@@ -402,7 +410,9 @@ def test_classes_that_cannot_be_told_apart(classes, digits):
 def waiting(digits, places: list[tuple[int, int]], last: int = 5) -> Snapshot:
     """A memory that is nothing but a buffer, its chunks in some places."""
     chunks = [
-        buffer.Chunk(start, stop, raw(digits[0][: stop - start + 1], np.zeros(stop - start + 1, np.int64), start))
+        buffer.Chunk(
+            start, stop, raw(digits[0][: stop - start + 1], np.zeros(stop - start + 1, np.int64), start)
+        )
         for start, stop in places
     ]
     n = sum(len(chunk.samples) for chunk in chunks)

@@ -171,7 +171,12 @@ class MemoryFile:
         apart = [
             size for name, size in self.sizes().items() if name == CLASSIFIER or name.startswith(_STAGED)
         ]
-        return self.path.stat().st_size - sum(map(_pages, apart))
+        size = self.path.stat().st_size // PAGE
+        content = size - _map_pages(size) - sum(map(_pages, apart))
+        pages = content
+        while pages - _map_pages(pages) < content:
+            pages += 1
+        return pages * PAGE
 
     def problems(self) -> list[str]:
         """Everything that is wrong with the file as a file; empty if it is sound."""
@@ -288,5 +293,10 @@ def _drop_staged(database: sqlite3.Connection) -> None:
 
 
 def _pages(count: int) -> int:
-    """Bytes of the file that a part of `count` bytes occupies: whole pages, each with a link to the next."""
-    return -(-count // (PAGE - 4)) * PAGE
+    """Pages that a part of `count` bytes occupies, each with a link to the next."""
+    return -(-count // (PAGE - 4))
+
+
+def _map_pages(pages: int) -> int:
+    """How many of a file's pages map others to their parents: the second, and one after every PAGE / 5."""
+    return -(-(pages - 1) // (PAGE // 5 + 1))

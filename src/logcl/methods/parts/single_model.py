@@ -71,7 +71,7 @@ class SingleModel(Retrained):
         state = super().state()
         if self.model is not None:
             files = {"model": self.model.to_bytes()}
-            if self.model.about.weights:
+            if self.model.codec.weights():
                 files["weights"] = self.model.codec.to_bytes()
             state |= {
                 name: torch.frombuffer(bytearray(blob), dtype=torch.uint8) for name, blob in files.items()
