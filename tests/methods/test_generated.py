@@ -9,9 +9,8 @@ from logcl.core.settings import Recipe
 from logcl.memory.presets import preset
 from logcl.memory.settings import override
 from logcl.methods import Problem
-from logcl.methods.hypercl import Generator, HyperOptions
-from logcl.methods.parts.generated import weighted
-from logcl.methods.parts.vae import Decoder, Encoder, as_images, negative_elbo
+from logcl.methods.hypercl import HyperCL, HyperOptions
+from logcl.methods.parts.generated import as_images, mlp, negative_elbo, weighted
 from logcl.nn.training import seeded
 from logcl.streams import Task
 
@@ -53,7 +52,7 @@ def test_every_task_has_the_same_weight():
 
 def test_an_encoder_of_zeros_has_no_divergence():
     with seeded(torch.Generator().manual_seed(0)):
-        encoder, decoder = Encoder(SHAPE, (16,), 4), Decoder(4, (16,), SHAPE)
+        encoder, decoder = mlp([64, 16, 8]), mlp([4, 16, 64])
     for weight in [*encoder.parameters(), *decoder.parameters()]:
         weight.data.zero_()
     images = torch.full((3, *SHAPE), 0.5)
@@ -71,11 +70,11 @@ def test_images_are_bytes():
 class TestHypernetwork:
     def moved(self, problem: Problem, digits, beta: float) -> float:
         """How far the weights of the first task's decoder move while the second task is learned."""
-        generator = Generator(problem, HyperOptions(generator=QUICK, beta=beta))
-        generator.learn(torch.from_numpy(of(digits, 0, 1).x))
-        before = generator.network(generator.embeddings).detach()
-        generator.learn(torch.from_numpy(of(digits, 2, 3).x))
-        return float((generator.network(generator.embeddings[:1]).detach() - before).norm())
+        method = HyperCL(problem, HyperOptions(generator=QUICK, beta=beta))
+        method.train_generator(torch.from_numpy(of(digits, 0, 1).x))
+        before = method.hypernetwork(method.embeddings).detach()
+        method.train_generator(torch.from_numpy(of(digits, 2, 3).x))
+        return float((method.hypernetwork(method.embeddings[:1]).detach() - before).norm())
 
     def test_the_regulariser_holds_old_decoders(self, problem, digits):
         assert self.moved(problem, digits, 0.05) < self.moved(problem, digits, 0) / 3
@@ -83,12 +82,12 @@ class TestHypernetwork:
     @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
     def test_is_about_as_large_as_one_decoder(self, shape, tmp_path):
         problem = Problem(preset("fast", shape), NAMES, tmp_path)
-        network = Generator(problem, HyperOptions()).network
+        network = HyperCL(problem, HyperOptions()).hypernetwork
         weights = sum(weight.numel() for weight in network.parameters())
         assert weights < 1.5 * len(network.scale)
 
     def test_decodes_each_task_with_its_own_weights(self, problem):
-        network = Generator(problem, HyperOptions()).network
+        network = HyperCL(problem, HyperOptions()).hypernetwork
         draws = torch.Generator().manual_seed(0)
         embeddings = torch.randn(3, 96, generator=draws)
         latents = torch.randn(3, 5, network.latent, generator=draws)

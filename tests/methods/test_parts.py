@@ -11,13 +11,13 @@ from logcl.core.errors import BadSettings
 from logcl.memory.presets import BUDGETS, preset
 from logcl.memory.settings import override
 from logcl.methods import Problem, codec_buffer, create, options_of
-from logcl.methods.ewc import Consolidated, fisher_information
+from logcl.methods.ewc import fisher_information
 from logcl.methods.gdumb import balanced
 from logcl.methods.gss import gradient_cosines
 from logcl.methods.icarl import herd
-from logcl.methods.parts.exemplars import Exemplars, capacity, check_budget
+from logcl.methods.parts.exemplars import Exemplars, capacity, check_budget, label_type
 from logcl.methods.parts.rehearsal import losses, weights_ahead
-from logcl.methods.parts.solver import Solver, flat_weights, label_type
+from logcl.methods.parts.solver import flat_weights
 from logcl.nn.classification import new_network
 from logcl.nn.networks import ClassifierSpec, classifier
 from logcl.streams import Task
@@ -179,14 +179,14 @@ class TestImportance:
             expected += torch.cat([p.grad.reshape(-1) for p in network.parameters()]).square()
         assert torch.allclose(found, expected / len(x), rtol=1e-3, atol=1e-7)
 
-    def test_one_penalty_per_task_or_a_running_one(self):
+    def test_one_penalty_per_task_or_a_running_one(self, tmp_path):
         here, there = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 2.0])
-        many, one = Consolidated(), Consolidated()
-        many.add(here, torch.tensor([1.0, 1.0]))
-        many.add(there, torch.tensor([2.0, 0.0]))
+        many = create("ewc", problem(tmp_path), {"importance": 1.0})
+        one = create("ewc-online", problem(tmp_path), {"importance": 1.0, "decay": 0.5})
+        for method in (many, one):
+            method.consolidate(here, torch.tensor([1.0, 1.0]))
+            method.consolidate(there, torch.tensor([2.0, 0.0]))
         assert float(many.penalty(here)) == pytest.approx(0.5 * 2 * 4)
-        one.merge(here, torch.tensor([1.0, 1.0]), 0.5)
-        one.merge(there, torch.tensor([2.0, 0.0]), 0.5)
         assert one.fisher.tolist() == [[2.5, 0.5]]
         assert float(one.penalty(here)) == pytest.approx(0.5 * 2.5 * 4)
 
@@ -201,10 +201,10 @@ class TestImportance:
             for group in ((0, 1), (2, 3)):
                 rows = np.flatnonzero(np.isin(y, group))[:80]
                 if group == (2, 3):
-                    before = flat_weights(method.solver.network).detach().clone()
-                    weight = (method.consolidated.fisher[0] if name == "ewc" else method.importance).clone()
+                    before = flat_weights(method.network).detach().clone()
+                    weight = (method.fisher[0] if name == "ewc" else method.importance).clone()
                 method.learn(Task(x[rows], y[rows]))
-            after = flat_weights(method.solver.network).detach()
+            after = flat_weights(method.network).detach()
             moved[strength] = float((weight * (after - before).square()).sum() / weight.sum())
         assert moved[1e8] < moved[0.0] / 10
 
@@ -221,7 +221,7 @@ def test_ewc_is_stable_under_plain_gradient_steps(tmp_path, digits):
     for classes in ((0, 1), (2, 3), (4, 5)):
         rows = np.isin(y, classes)
         method.learn(Task(x[rows][:80], y[rows][:80]))  # raises Diverged otherwise
-    assert torch.isfinite(flat_weights(method.solver.network)).all()
+    assert torch.isfinite(flat_weights(method.network)).all()
 
 
 class TestCodecs:
@@ -244,7 +244,7 @@ class TestCodecs:
             "codec-buffer", problem(tmp_path, shape=(3, 32, 32)), {"bytes_per_sample": 300, "codec": "webp"}
         )
         method.learn(Task(x, y))
-        assert 150 < np.mean([len(file) for file in method.files]) <= 300
+        assert 150 < method.lengths.float().mean() <= 300
 
     def test_fewer_samples_are_kept_where_no_quality_is_low_enough(self, tmp_path):
         rng = np.random.default_rng(0)
@@ -254,9 +254,8 @@ class TestCodecs:
         for _ in range(3):
             x = rng.integers(0, 256, (200, 1, 8, 8), dtype=np.uint8)
             method.learn(Task(x, np.arange(200) % 2))
-        held = sum(len(file) for file in method.files) / 600
-        assert 40 < held < 60
-        assert len(method.files) < 200
+        assert 40 < len(method.content) / 600 < 60
+        assert len(method.lengths) < 200
         replayed = method.replayed()
         assert len(replayed.x) == len(replayed.arrival) == len(set(replayed.arrival)) < 200
         assert replayed.arrival.max() >= 400  # some of every task
@@ -287,12 +286,13 @@ def test_retraining_leaves_outputs_of_classes_not_remembered_alone(tmp_path, dig
     x, y = digits
     rows = np.flatnonzero(np.isin(y, (2, 5)))[:60]
     images, labels = torch.from_numpy(x[rows]), torch.from_numpy(y[rows])
-    solver = Solver(problem(tmp_path, changes={"classifier.epochs": 1, "classifier.min_steps": 20}))
-    solver.see([7])  # a class that a buffer has dropped since
-    before = new_network(solver.problem.network, solver.problem.work(0)).head.weight.detach()
-    solver.retrain_on(images, labels)
-    after = solver.network.head.weight.detach()
+    changes = {"classifier.epochs": 1, "classifier.min_steps": 20}
+    method = create("finetune", problem(tmp_path, changes=changes))
+    method.seen[7] = True  # a class that a buffer has dropped since
+    before = new_network(method.problem.network, method.problem.work(0)).head.weight.detach()
+    method.retrain_on(images, labels)
+    after = method.network.head.weight.detach()
     changed = (after != before).any(dim=1).nonzero().flatten().tolist()
     assert changed == [2, 5]
-    assert solver.seen.nonzero().flatten().tolist() == [2, 5]
-    assert (solver.predict(x[rows]) == y[rows]).mean() > 0.9
+    assert method.seen.nonzero().flatten().tolist() == [2, 5]
+    assert (method.predict(x[rows]) == y[rows]).mean() > 0.9

@@ -13,7 +13,8 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib import import_module, util
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -42,27 +43,26 @@ def __getattr__(attribute: str) -> Any:
 def _methods() -> dict[str, type[Method]]:
     modules = [import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)]
     classes = [method for module in modules for method in _defined_in(module)]
-    found: dict[str, type[Method]] = {}
-    for method in sorted(classes, key=lambda method: (method.name != "logcl", not method.bound, method.name)):
-        _add(method, found)
+    classes.sort(key=lambda method: (method.name != "logcl", not method.bound, method.name))
     for entry in entry_points(group="logcl.methods"):
         try:
-            method = entry.load()
+            classes.append(entry.load())
         except (ImportError, AttributeError) as error:
             raise BadSettings(
                 f"the method {entry.value} cannot be imported ({error}); repair or uninstall its package"
             ) from error
-        if not (inspect.isclass(method) and issubclass(method, Method)):
+        if not (inspect.isclass(classes[-1]) and issubclass(classes[-1], Method)):
             raise BadSettings(f"the entry point {entry.value} is no method; it must be a Method subclass")
+    found: dict[str, type[Method]] = {}
+    for method in classes:
         _add(method, found)
     return found
 
 
 def _defined_in(module: ModuleType) -> list[type[Method]]:
     """The methods that a module defines and names, not those it imports or derives from."""
-    classes = inspect.getmembers(module, inspect.isclass)
-    own = [kind for _, kind in classes if kind.__module__ == module.__name__ and "name" in vars(kind)]
-    return [kind for kind in own if issubclass(kind, Method)]
+    own = [kind for kind in vars(module).values() if inspect.isclass(kind) and "name" in vars(kind)]
+    return [kind for kind in own if issubclass(kind, Method) and kind.__module__ == module.__name__]
 
 
 def _add(method: type[Method], known: dict[str, type[Method]]) -> None:
@@ -93,20 +93,16 @@ def _loaded(path: Path) -> type[Method]:
     """The method in a Python file; importing it runs its code."""
     if not path.is_file():
         raise BadSettings(f"the method's file {path} does not exist; check the path")
-    spec = util.spec_from_file_location(str(path), path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = util.module_from_spec(spec)
+    module = ModuleType(str(path))
+    module.__file__ = str(path)
     sys.modules[module.__name__] = module  # where pydantic looks up the types of annotations
-    spec.loader.exec_module(module)
+    SourceFileLoader(module.__name__, str(path)).exec_module(module)
     found = _defined_in(module)
-    if len(found) != 1:
+    if not found:
+        raise BadSettings(f"{path} defines no method; add a subclass of logcl.methods.Method with a `name`")
+    if len(found) > 1:
         names = ", ".join(method.__name__ for method in found)
-        raise BadSettings(
-            f"{path} defines several methods ({names}); put each into its own file"
-            if found
-            else f"{path} defines no method; add a subclass of logcl.methods.Method with a `name`"
-        )
+        raise BadSettings(f"{path} defines several methods ({names}); put each into its own file")
     return found[0]
 
 

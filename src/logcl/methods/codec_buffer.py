@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, features
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from logcl.core.errors import BadSettings
 from logcl.core.settings import Frozen
-from logcl.methods.parts.protocol import BOOKKEEPING, Method, Problem, Replayed, State
-from logcl.methods.parts.solver import Retrained, label_type
+from logcl.methods.parts.exemplars import label_type
+from logcl.methods.parts.protocol import Problem, Replayed
+from logcl.methods.parts.solver import Batch, Retrained
 from logcl.streams import Task
 
 _CALIBRATION = 256  # samples of the first task on which the quality is chosen
@@ -43,7 +43,7 @@ class CodecBufferOptions(Frozen):
         return self
 
 
-class CodecBuffer(Method):
+class CodecBuffer(Retrained):
     """Keeps all samples as image files; decodes them to train a classifier when a prediction is needed."""
 
     name = "codec-buffer"
@@ -51,84 +51,74 @@ class CodecBuffer(Method):
     Options = CodecBufferOptions
     options: CodecBufferOptions
     keeps = "all"
+    kept = (*Retrained.kept, "content", "lengths", "labels", "quality", "share")
+    bookkeeping = ("arrival", "offered")
 
-    def __init__(self, problem: Problem, options: Any = None) -> None:
+    def __init__(self, problem: Problem, options: object = None) -> None:
         super().__init__(problem, options)
         self.channels = problem.settings.image_shape[0]
         if self.channels not in (1, 3):
             raise BadSettings(f"image files cannot have {self.channels} channels; use images with 1 or 3")
         if self.options.codec == "avif" and not features.check("avif"):
             raise BadSettings("this Pillow cannot write AVIF; install pillow 11.3 or newer, or choose webp")
-        self.solver: Retrained = Retrained(problem, self.everything)
-        self.quality: int | None = None
+        self.content = torch.empty(0, dtype=torch.uint8)
+        """All files, one after another."""
+        self.lengths = torch.empty(0, dtype=torch.int32)
+        self.labels = torch.empty(0, dtype=label_type(len(problem.classes)))
+        self.quality = torch.tensor(-1, dtype=torch.int8)
+        """Chosen on the first task."""
         self.share = 1.0
         """Share of the samples seen that is kept."""
-        self.files: list[bytes] = []
-        self.labels = np.empty(0, dtype=np.int64)
-        self.arrival = np.empty(0, dtype=np.int64)
-        self.seen = 0
+        self.arrival = torch.empty(0, dtype=torch.int64)
+        self.offered = 0
+        """Samples seen so far, kept or not."""
 
     def learn(self, task: Task) -> None:
         """Compress each sample."""
         with self.problem.clock("absorb"):
-            if self.quality is None:
-                self.quality, self.share = self._chosen(task.x)
+            if not self.tasks:
+                self._choose(task.x)
             rows = np.arange(len(task))
             if self.share < 1:
-                generator = np.random.default_rng([self.problem.settings.seed, self.seen])
+                generator = np.random.default_rng([self.problem.settings.seed, self.offered])
                 rows = np.sort(generator.permutation(rows)[: max(round(len(rows) * self.share), 1)])
-            self.files += [compressed(image, self.options.codec, self.quality) for image in task.x[rows]]
-            self.labels = np.concatenate([self.labels, task.y[rows]])
-            self.arrival = np.concatenate([self.arrival, self.seen + rows])
-            self.seen += len(task)
-        self.solver.outdated()
+            files = [compressed(image, self.options.codec, int(self.quality)) for image in task.x[rows]]
+            new = {
+                "content": np.frombuffer(b"".join(files), np.uint8),
+                "lengths": [len(file) for file in files],
+                "labels": task.y[rows],
+                "arrival": self.offered + rows,
+            }
+            for name, values in new.items():
+                old = getattr(self, name)
+                setattr(self, name, torch.cat([old, torch.tensor(values, dtype=old.dtype)]))
+            self.offered += len(task)
+        self.outdated()
 
-    def everything(self) -> tuple[Tensor, Tensor]:
+    def everything(self) -> Batch:
         """Decoded images and class numbers."""
-        images = np.stack([decompressed(file, self.channels) for file in self.files])
-        return torch.from_numpy(images), torch.from_numpy(self.labels)
+        files = self.content.split(self.lengths.tolist())
+        images = np.stack([decompressed(file.numpy().tobytes(), self.channels) for file in files])
+        return torch.from_numpy(images), self.labels.long()
 
     def replayed(self) -> Replayed:
         """Every sample kept, decoded; none is ever encoded twice."""
-        once = np.zeros(len(self.files), dtype=np.int64)
-        return Replayed(self.everything()[0].numpy(), self.arrival, once, once)
+        once = np.zeros(len(self.labels), dtype=np.int64)
+        return Replayed(self.everything()[0].numpy(), self.arrival.numpy(), once, once)
 
-    def _chosen(self, x: NDArray[np.uint8]) -> tuple[int, float]:
+    def _choose(self, x: NDArray[np.uint8]) -> None:
         """The highest quality within `bytes_per_sample` on some of these images, and the share to keep."""
-        wanted = self.options.bytes_per_sample
+        wanted, low, high = self.options.bytes_per_sample, _WORST, 100
         if wanted is None:
-            return self.options.quality, 1.0
+            self.quality.fill_(self.options.quality)
+            return
         some = x[:: max(len(x) // _CALIBRATION, 1)]
-        low, high = _WORST, 100
         while low < high:
             middle = (low + high + 1) // 2
             fits = mean_bytes(some, self.options.codec, middle) <= wanted
             low, high = (middle, high) if fits else (low, middle - 1)
-        return low, min(wanted / mean_bytes(some, self.options.codec, low), 1.0)
-
-    def state(self) -> State:
-        """The concatenated files, their lengths, the labels, the quality and the share."""
-        label = label_type(len(self.problem.classes))
-        return super().state() | {
-            "codec.files": torch.from_numpy(np.frombuffer(b"".join(self.files), np.uint8).copy()),
-            "codec.lengths": torch.tensor([len(file) for file in self.files], dtype=torch.int32),
-            "codec.labels": torch.from_numpy(self.labels).to(label),
-            "codec.quality": torch.tensor(-1 if self.quality is None else self.quality, dtype=torch.int8),
-            "codec.share": torch.tensor(self.share),
-            f"{BOOKKEEPING}arrival": torch.from_numpy(self.arrival),
-            f"{BOOKKEEPING}seen": torch.tensor(self.seen),
-        }
-
-    def restore(self, state: State) -> None:
-        """The inverse of `state`."""
-        super().restore(state)
-        files = io.BytesIO(state["codec.files"].numpy().tobytes())
-        self.files = [files.read(length) for length in state["codec.lengths"].tolist()]
-        self.labels = state["codec.labels"].long().numpy()
-        self.quality = None if int(state["codec.quality"]) < 0 else int(state["codec.quality"])
-        self.share = float(state["codec.share"])
-        self.arrival = state[f"{BOOKKEEPING}arrival"].numpy().copy()
-        self.seen = int(state[f"{BOOKKEEPING}seen"])
+        self.quality.fill_(low)
+        self.share = min(wanted / mean_bytes(some, self.options.codec, low), 1.0)
 
 
 def compressed(image: NDArray[np.uint8], codec: Codec, quality: int) -> bytes:

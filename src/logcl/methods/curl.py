@@ -13,14 +13,7 @@ Counting the labels of the samples assigned to each component gives p(label|k), 
 With labels (`supervised`), q(k|x) in the ELBO is conditioned on the label and -log p(label|x) is added. There
 is then one component per class: the paper's supervised variant.
 
-Deviations from the paper:
-- Its threshold of -200 nats is for binary MNIST only. Here the entropy of the grey pixels is subtracted from
-  the negative ELBO, and a sample is poor if it lies some standard deviations above the running mean.
-- Grey images are not binarised. Instead white noise on the encoder's input, as for every classifier here,
-  hides the difference between real and replayed images.
-- Poor samples are not collected across tasks, since the data of a task is gone after it; in a small task, an
-  eighth of its samples is enough for a new component.
-- Terms with q(k|x) below 0.001 are left out of the sum, which is cheaper and as good.
+How this differs from the paper is in docs/methods.md.
 """
 
 from __future__ import annotations
@@ -28,7 +21,6 @@ from __future__ import annotations
 import copy
 import math
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -39,16 +31,15 @@ from torch import Tensor, nn
 from logcl.core.errors import NotTrained
 from logcl.core.images import rows_at_once
 from logcl.core.settings import Frozen, Recipe
-from logcl.methods.parts.protocol import Method, Problem, State, without_prefix
+from logcl.methods.parts.generated import gaussian_kl, mlp
+from logcl.methods.parts.protocol import Method, Problem, State
 from logcl.methods.parts.solver import in_blocks, tensors
-from logcl.methods.parts.vae import gaussian_kl, mlp
-from logcl.nn import blobs
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.nn.training import fit, seeded
 from logcl.streams import Task
 
-_NEGLIGIBLE = 1e-3  # of q(k|x)
+_NEGLIGIBLE = 1e-3  # terms with a smaller q(k|x) are left out of the sum, which is cheaper and as good
 _MEMORY = 0.95  # of the running mean and deviation, per batch
 
 
@@ -58,24 +49,19 @@ class CURLOptions(Frozen):
     supervised: bool = True
     """Whether labels decide which component a sample belongs to; if not, they only name components."""
     width: int | None = Field(None, ge=1, le=65_536)
-    """Hidden units in each of the two layers of encoder and decoder. None is twice the values of an image,
-    from 64 to 256. The paper's 1200 to 150 and 500 are slow on a CPU."""
+    """Units in each of the two hidden layers; None is twice the values of an image, from 64 to 256."""
     latents: int = Field(32, ge=1, le=4096)
     """Dimensions of z, as in the paper."""
     components: int = Field(3, ge=1, le=1000)
     """Without labels: maximum number of components per class. The authors allow 25 for MNIST's 10 digits."""
     enough: int = Field(100, ge=1, le=1_000_000)
-    """Poor samples that start a new component: the paper's number; without labels, at most an eighth of a
-    task."""
+    """Poor samples that start a component, as in the paper; without labels, at most an eighth of a task."""
     poor: float = Field(1.5, gt=0)
-    """Without labels: a sample is poor if its negative ELBO is this many standard deviations above the
-    running mean; tuned on digits."""
+    """Without labels: standard deviations above the running mean from which a negative ELBO is poor."""
     wait: int = Field(100, ge=0, le=1_000_000)
-    """Without labels: steps at the very start and after each new component in which no sample counts as poor,
-    as in the authors' code."""
+    """Without labels: steps after each new component in which no sample counts as poor; the authors' code."""
     training: Recipe = Recipe(epochs=20, min_steps=600, learning_rate=3e-3)
-    """How the model is trained on a task and on replay. The authors use 1e-3 and many more steps; with this
-    few, digits are remembered less well at 1e-3."""
+    """How the model is trained on a task and on replay; the authors have 1e-3 and many more steps."""
     starting: Recipe = Recipe(epochs=10, min_steps=50, learning_rate=1e-3, schedule="constant")
     """How a new component is first trained, on the poor samples alone; ten epochs as in the authors' code."""
 
@@ -94,13 +80,10 @@ class Mixture(nn.Module):
         self.decoder = mlp([latents, width, width, values])
         # A row per component. Weights apply to the encoder's output and a constant 1.
         scale = math.sqrt(1 / width)
-        self.tables = nn.ParameterDict(
-            {
-                "choice": scale * torch.randn(capacity, width + 1),
-                "posterior": scale * torch.randn(capacity, 2 * latents, width + 1),
-                "prior": torch.zeros(capacity, 2 * latents),
-            }
-        )
+        self.tables = nn.ParameterDict()
+        self.tables["choice"] = scale * torch.randn(capacity, width + 1)
+        self.tables["posterior"] = scale * torch.randn(capacity, 2 * latents, width + 1)
+        self.tables["prior"] = torch.zeros(capacity, 2 * latents)
 
     def features(self, x: Tensor) -> Tensor:
         """The encoder's output for flat images, with a 1: (n, width + 1)."""
@@ -167,8 +150,10 @@ class CURL(Method):
     summary = "a growing mixture VAE that replays itself; components predict by their labels"
     Options = CURLOptions
     options: CURLOptions
+    kept = ("tasks", "running", "labels", "model")
+    tasks = 0
 
-    def __init__(self, problem: Problem, options: Any = None) -> None:
+    def __init__(self, problem: Problem, options: object = None) -> None:
         super().__init__(problem, options)
         classes = len(problem.classes)
         self.capacity = classes * (1 if self.options.supervised else self.options.components)
@@ -176,7 +161,6 @@ class CURL(Method):
         """Samples of each class assigned to each component: (components, classes)."""
         self.running = torch.zeros(2)
         """Running mean and mean square of the negative ELBO."""
-        self.tasks = 0
 
     @cached_property
     def model(self) -> Mixture:
@@ -235,9 +219,8 @@ class CURL(Method):
         """Add a component for these images; this trains only the tables, not the shared networks."""
         model, x = self.model, to_unit(images.to(choose_device()))
         model.grow(x)
-        new = model.active - 1
-        self.labels[new] = labels.bincount(minlength=self.labels.shape[1]).float()
-        evidence = nn.functional.one_hot(torch.tensor(new), model.active).float().to(x.device)
+        self.labels[model.active - 1] = labels.bincount(minlength=self.labels.shape[1]).float()
+        evidence = torch.eye(model.active, device=x.device)[-1]
 
         def loss(rows: Tensor) -> Tensor:
             return model.losses(x[rows], evidence.expand(len(rows), -1))[0].mean()
@@ -295,21 +278,19 @@ class CURL(Method):
 
     def state(self) -> State:
         """The model with its active components, their labels, and the running mean."""
-        known = {"tasks": torch.tensor(self.tasks), "running": self.running.clone()}
-        if not self.tasks:
-            return known
-        weights, active = blobs.weights(self.model, "model"), self.model.active
-        tables = {name: weights[name][:active].clone() for name in weights if ".tables." in name}
-        return known | weights | tables | {"labels": self.labels[:active].clone()}
+        return _resized(super().state(), self.model.active if self.tasks else 0)
 
     def restore(self, state: State) -> None:
         """The inverse of `state`."""
-        self.tasks, self.running = int(state["tasks"]), state["running"].clone()
+        super().restore(_resized(state, self.capacity))
         if self.tasks:
-            active, weights = len(state["labels"]), without_prefix("model.", state)
-            for name, own in self.model.state_dict().items():
-                if name.startswith("tables."):
-                    weights[name] = torch.cat([weights[name], own[active:].cpu()])
-            self.model.load_state_dict(weights)
-            self.model.active = active
-            self.labels[:active] = state["labels"]
+            self.model.active = len(state["labels"])
+
+
+def _resized(state: State, components: int) -> State:
+    """The state with room for this many components; new ones are zeros until they are activated."""
+    tables = {name: value for name, value in state.items() if name == "labels" or ".tables." in name}
+    return state | {
+        name: nn.functional.pad(value, (0, 0) * (value.dim() - 1) + (0, components - len(value)))
+        for name, value in tables.items()
+    }

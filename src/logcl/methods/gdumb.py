@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from logcl.methods.parts.exemplars import Exemplars
-from logcl.methods.parts.protocol import Method, Problem
-from logcl.methods.parts.solver import Retrained, tensors
+from logcl.methods.parts.solver import Batch, Retrained, tensors
 from logcl.streams import Task
 
 
-class GDumb(Method):
+class GDumb(Retrained):
     """A class-balanced buffer; a network is trained on it only when a prediction is needed."""
 
     name = "gdumb"
     summary = "a balanced buffer, trained on from scratch"
     keeps = "budget"
 
-    def __init__(self, problem: Problem, options: Any = None) -> None:
-        super().__init__(problem, options)
-        self.buffer = Exemplars(problem)
-        self.solver: Retrained = Retrained(problem, lambda: (self.buffer.x, self.buffer.y))
-
     def learn(self, task: Task) -> None:
         """Add the task; if it does not fit, drop random samples of the largest classes."""
         self.buffer.append(*tensors(task))
-        generator = self.problem.work(self.solver.tasks).generator
+        generator = self.problem.work(self.tasks).generator
         self.buffer.keep(balanced(self.buffer.y, self.buffer.capacity, generator))
-        self.solver.outdated()
+        self.outdated()
+
+    def everything(self) -> Batch:
+        """The buffer."""
+        return self.buffer.x, self.buffer.y
 
 
 def balanced(labels: Tensor, capacity: int, generator: torch.Generator) -> Tensor:

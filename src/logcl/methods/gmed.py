@@ -7,16 +7,15 @@ from pydantic import Field
 from torch import Tensor
 
 from logcl.core.settings import Frozen
-from logcl.methods.parts.rehearsal import Batch, Rehearsal, losses, weights_ahead
-from logcl.methods.parts.solver import evaluating
+from logcl.methods.parts.rehearsal import Rehearsal, losses, weights_ahead
+from logcl.methods.parts.solver import Batch
 
 
 class GMEDOptions(Frozen):
     """Hyperparameters of GMED."""
 
     stride: float = Field(0.05, ge=0)
-    """α: step size of an edit, for pixels in [0, 1]; the paper's for CIFAR-10. Its 5 for split MNIST is for a
-    single epoch: over many epochs, samples turn into noise."""
+    """α: step size of an edit, for pixels in [0, 1]; the paper's for CIFAR-10."""
     regulariser: float = Field(0.01, ge=0)
     """β: how strongly edits avoid raising the sample's current loss; the paper's for split MNIST."""
     rate: float = Field(0.05, gt=0)
@@ -40,12 +39,10 @@ class GMED(Rehearsal):
         if not len(rows):
             return self.buffer.x[rows], labels
         images = self.buffer.x[rows].float().requires_grad_(True)
-        network = self.solver.network
-        with evaluating(network):
-            ahead = weights_ahead(network, x, y, self.options.rate)
-            now = losses(network, images, labels)
-            harder = losses(network, images, labels, ahead) - (1 + self.options.regulariser) * now
-            (slope,) = torch.autograd.grad(harder.mean(), images)
+        ahead = weights_ahead(self.network, x, y, self.options.rate)
+        now = losses(self.network, images, labels)
+        harder = losses(self.network, images, labels, ahead) - (1 + self.options.regulariser) * now
+        (slope,) = torch.autograd.grad(harder.mean(), images)
         # For images in [0, 255] instead of [0, 1], gradient and step both need a factor of 255.
         edited = (images.detach() + self.options.stride * 255**2 * slope).clamp(0, 255)
         self.buffer.x[rows] = edited.to(self.buffer.x.dtype)

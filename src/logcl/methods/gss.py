@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.core.settings import Frozen
-from logcl.methods.parts.protocol import Problem, State
-from logcl.methods.parts.rehearsal import Batch, Rehearsal
-from logcl.methods.parts.solver import evaluating
+from logcl.methods.parts.rehearsal import Rehearsal
+from logcl.methods.parts.solver import Batch
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.nn.networks import ImageClassifier
@@ -35,20 +32,9 @@ class GSS(Rehearsal):
     summary = "experience replay of samples with different gradients"
     Options = GSSOptions
     options: GSSOptions
-
-    def __init__(self, problem: Problem, options: Any = None) -> None:
-        super().__init__(problem, options)
-        self.scores = torch.empty(0)
-        """C: how similar each kept sample was to earlier ones, from 0 (opposite gradient) to 2 (the same)."""
-
-    def state(self) -> State:
-        """The network, the buffer and its scores."""
-        return super().state() | {"gss.scores": self.scores}
-
-    def restore(self, state: State) -> None:
-        """The inverse of `state`."""
-        super().restore(state)
-        self.scores = state["gss.scores"].clone()
+    kept = (*Rehearsal.kept, "similarity")
+    similarity = torch.empty(0)
+    """C: how similar each kept sample was to earlier ones, from 0 (opposite gradient) to 2 (the same)."""
 
     def offer(self, x: Tensor, y: Tensor) -> None:
         """Algorithm 2, with the score c = max cosine + 1 against some kept samples.
@@ -61,25 +47,25 @@ class GSS(Rehearsal):
         if size:
             rows = self.buffer.draw(self.options.batches * size)
             rows = rows[: len(rows) // size * size]
-            network = self.solver.network
-            with evaluating(network), torch.no_grad():
-                alike = gradient_cosines(network, (x, y), (self.buffer.x[rows], self.buffer.y[rows]), size)
+            others = self.buffer.x[rows], self.buffer.y[rows]
+            alike = gradient_cosines(self.network, (x, y), others, size)
             score = alike.max(dim=1).values.cpu() + 1
         free = min(self.buffer.capacity - len(self.buffer), len(y))
         if free:
             self.buffer.append(x[:free], y[:free])
-            self.scores = torch.cat([self.scores, score[:free]])
+            self.similarity = torch.cat([self.similarity, score[:free]])
         rows = free + (score[free:] < 1).nonzero()[:, 0]
         if not len(rows):
             return
-        chance = self.scores.clamp(min=1e-6)
+        chance = self.similarity.clamp(min=1e-6)
         rows = rows[: len(chance)]
         places = torch.multinomial(chance, len(rows))
         taken = torch.rand(len(rows)) < chance[places] / (chance[places] + score[rows])
         self.buffer.replace(places[taken], x[rows][taken], y[rows][taken])
-        self.scores[places[taken]] = score[rows][taken]
+        self.similarity[places[taken]] = score[rows][taken]
 
 
+@torch.no_grad()
 def gradient_cosines(network: ImageClassifier, ours: Batch, theirs: Batch, size: int) -> Tensor:
     """Cosines (n, m) between the gradients of n samples and the mean gradients of m batches of `size` others.
 

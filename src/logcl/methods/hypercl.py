@@ -10,22 +10,16 @@ import copy
 import math
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.core.settings import Frozen, Recipe
-from logcl.methods.parts.generated import Draw, learn_with_replay
-from logcl.methods.parts.protocol import Method, Problem, State, without_prefix
-from logcl.methods.parts.solver import Solver, tensors
-from logcl.methods.parts.vae import Encoder, as_images, hidden_sizes, latent_size, negative_elbo
-from logcl.nn import blobs
+from logcl.core.settings import Frozen, ImageShape, Recipe
+from logcl.methods.parts.generated import DeepReplay, Draw, as_images, limited, mlp, negative_elbo
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.nn.training import fit, seeded
-from logcl.streams import Task
 
 _GENERATOR = 0x4E  # keeps the generator's randomness apart from the classifier's
 
@@ -45,23 +39,16 @@ class HyperOptions(Frozen):
     embedding: int = Field(96, ge=1, le=65_536)
     """Length of the task embeddings and of the chunk embeddings."""
     hidden: tuple[int, ...] = (32, 32)
-    """Units of the hypernetwork's hidden layers. The authors' 10 with 8 chunks (50,000 weights each) give a
-    network of the same size, but its last layer leaves the chunks less freedom: on digits, the images of old
-    decoders changed more than 1.5 times as much."""
+    """Units of the hypernetwork's hidden layers; the authors' 10 leave the chunks less freedom."""
     chunks: int = Field(32, ge=1, le=65_536)
-    """Number of chunks of the decoder's weights. With one chunk per unit of the last hidden layer, Θ is about
-    as large as one decoder for any image size."""
+    """Chunks of a decoder's weights; with one per unit of the last hidden layer, Θ has about as many."""
     beta: float = Field(0.05, ge=0)
-    """β: weight of the regulariser, for a loss in nats per value. The authors' value for the decoders of
-    HNET+TIR; with theirs for HNET+R, 0.01, the images of old decoders changed more than twice as much on
-    digits."""
+    """β: weight of the regulariser, for a loss in nats per value; the authors have 0.01 for HNET+R."""
     held: int = Field(32, ge=1)
-    """Earlier tasks in the regulariser, drawn at random for each step (all, if there are fewer); the authors'
-    number for long streams."""
+    """Earlier tasks in the regulariser, drawn for each step; the authors' number for long streams."""
     generator: Recipe = Recipe(epochs=20, min_steps=800, learning_rate=3e-3)
     """How hypernetwork, embedding and encoder are trained on each task: Adam and batches of 128 as in the
-    paper, and on Split MNIST about its 2000 steps; small tasks take fewer, with a learning rate up to three
-    times as high."""
+    paper, and on Split MNIST about its 2000 steps."""
 
 
 class Hypernetwork(nn.Module):
@@ -73,12 +60,11 @@ class Hypernetwork(nn.Module):
 
     scale: Tensor
 
-    def __init__(self, problem: Problem, options: HyperOptions) -> None:
+    def __init__(self, image_shape: ImageShape, options: HyperOptions) -> None:
         super().__init__()
-        self.image_shape = problem.settings.image_shape
-        self.latent = latent_size(options.latent, self.image_shape)
-        hidden = hidden_sizes(options.decoder, self.image_shape)
-        self.sides = list(pairwise([self.latent, *hidden, math.prod(self.image_shape)]))
+        self.image_shape = image_shape
+        *hidden, self.latent = limited(options.decoder, options.latent, image_shape)
+        self.sides = list(pairwise([self.latent, *hidden, math.prod(image_shape)]))
         """Inputs and outputs of each layer of a decoder."""
         self.counts = [(inputs + 1) * outputs for inputs, outputs in self.sides]
         scales = [torch.full(((i + 1) * outputs,), 1 / math.sqrt(i)) for i, outputs in self.sides]
@@ -109,29 +95,31 @@ class Hypernetwork(nn.Module):
         return x
 
 
-class Generator:
-    """The hypernetwork and the embedding of each task."""
+class HyperCL(DeepReplay):
+    """HNET+R: a classifier trained on replay from the decoders that a hypernetwork generates.
 
-    def __init__(self, problem: Problem, options: HyperOptions) -> None:
-        self.problem, self.options = problem, options
-        self.embeddings = torch.empty(0, options.embedding)
-        """e_1 to e_T, (T, embedding)."""
+    The look-ahead of equation 2 (the regulariser at Θ + ΔΘ, with the step ΔΘ about to be taken) is left out,
+    which the authors' code allows, so that one backward pass per step is enough.
+    """
 
-    @property
-    def tasks(self) -> int:
-        """Tasks learned so far."""
-        return len(self.embeddings)
+    name = "hypercl"
+    summary = "generative replay from decoders that a hypernetwork generates, one per task"
+    Options = HyperOptions
+    options: HyperOptions
+    kept = (*DeepReplay.kept, "embeddings", "hypernetwork")
+    embeddings = torch.empty(0)
+    """e_1 to e_T, (T, embedding)."""
 
     @cached_property
-    def network(self) -> Hypernetwork:
-        """The hypernetwork, with random weights before the first task."""
+    def hypernetwork(self) -> Hypernetwork:
+        """Θ with the chunk embeddings, random before the first task."""
         with seeded(self.problem.work(_GENERATOR).generator):
-            return Hypernetwork(self.problem, self.options).to(choose_device())
+            return Hypernetwork(self.problem.settings.image_shape, self.options).to(choose_device())
 
     @torch.no_grad()
     def drawing(self) -> Draw:
-        """A function that draws images from the decoders as they are now, equally many per task."""
-        network, tasks = self.network, self.tasks
+        """Draws from the decoders as they are now, equally many images per task."""
+        network, tasks = self.hypernetwork, len(self.embeddings)
         weights = network(self.embeddings.to(choose_device()))
 
         @torch.no_grad()
@@ -142,14 +130,14 @@ class Generator:
 
         return draw
 
-    def learn(self, images: Tensor) -> None:
+    def train_generator(self, images: Tensor) -> None:
         """Train a decoder for the new images while the regulariser preserves those of earlier tasks."""
-        network, options = self.network, self.options
-        device, shape = choose_device(), network.image_shape
+        network, options, device = self.hypernetwork, self.options, choose_device()
         old, before = self.embeddings.to(device), copy.deepcopy(network).requires_grad_(False)
-        work = self.problem.work(_GENERATOR, self.tasks + 1, name="generator")
+        work = self.problem.work(_GENERATOR, len(old) + 1, name="generator")
         with seeded(work.generator):
-            encoder = Encoder(shape, hidden_sizes(options.encoder, shape), network.latent).to(device)
+            *hidden, latent = limited(options.encoder, options.latent, network.image_shape)
+            encoder = mlp([math.prod(network.image_shape), *hidden, 2 * latent]).to(device)
             embedding = nn.Parameter(torch.randn(1, options.embedding, device=device))
 
         def loss(rows: Tensor) -> Tensor:
@@ -170,37 +158,3 @@ class Generator:
         with self.problem.clock("train"):
             fit(trained, loss, len(images), options.generator, work)
         self.embeddings = torch.cat([self.embeddings, embedding.detach().cpu()])
-
-    def state(self) -> State:
-        """Θ with the chunk embeddings, and the task embeddings."""
-        known = {"embeddings": self.embeddings}
-        return known | (blobs.weights(self.network, "hypernetwork") if self.tasks else {})
-
-    def restore(self, state: State) -> None:
-        """The inverse of `state`."""
-        self.embeddings = state["embeddings"].clone()
-        if self.tasks:
-            self.network.load_state_dict(without_prefix("hypernetwork.", state))
-
-
-class HyperCL(Method):
-    """HNET+R: a classifier trained on replay from the decoders that a hypernetwork generates.
-
-    The look-ahead of equation 2 (the regulariser at Θ + ΔΘ, with the step ΔΘ about to be taken) is left out,
-    which the authors' code allows, so that one backward pass per step is enough.
-    """
-
-    name = "hypercl"
-    summary = "generative replay from decoders that a hypernetwork generates, one per task"
-    Options = HyperOptions
-    options: HyperOptions
-
-    def __init__(self, problem: Problem, options: Any = None) -> None:
-        super().__init__(problem, options)
-        self.solver: Solver = Solver(problem)
-        self.generator = Generator(problem, self.options)
-
-    def learn(self, task: Task) -> None:
-        """Train the solver first, on replay of the earlier tasks, and then a decoder for this one."""
-        learn_with_replay(self.solver, task, self.generator.tasks + 1, self.generator.drawing())
-        self.generator.learn(tensors(task)[0])

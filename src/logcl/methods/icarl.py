@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl.core.errors import NotTrained
-from logcl.methods.parts.exemplars import Exemplars
-from logcl.methods.parts.protocol import Method, Problem
-from logcl.methods.parts.solver import Solver, in_blocks, tensors
+from logcl.methods.parts.solver import Incremental, in_blocks, tensors
 from logcl.streams import Task
 
 
-class ICaRL(Method):
+class ICaRL(Incremental):
     """The network learns an embedding; the class whose exemplars have the nearest mean is predicted."""
 
     name = "icarl"
     summary = "herded exemplars, distillation, nearest mean"
     keeps = "budget"
-
-    def __init__(self, problem: Problem, options: Any = None) -> None:
-        super().__init__(problem, options)
-        self.solver: Solver = Solver(problem)
-        self.buffer = Exemplars(problem)
 
     def learn(self, task: Task) -> None:
         """Update the representation (algorithm 3), then reduce and construct exemplars (5 and 4)."""
@@ -46,36 +37,33 @@ class ICaRL(Method):
 
     def _update_representation(self, x: Tensor, y: Tensor) -> None:
         """One binary target per class: the label for new classes, the old network's output for old ones."""
-        old = self.solver.seen.clone()
+        old = self.seen.clone()
         targets = nn.functional.one_hot(y, len(old)).float()
         if old.any():
-            targets[:, old] = in_blocks(self.solver.network, x.numpy()).sigmoid()[:, old]
-        self.solver.see(y)
+            targets[:, old] = in_blocks(self.network, x.numpy()).sigmoid()[:, old]
 
         def loss(rows: Tensor) -> Tensor:
-            scores = self.solver.scores(x[rows])
+            scores = self.scores(x[rows])
             return nn.functional.binary_cross_entropy_with_logits(scores, targets[rows].to(scores.device))
 
-        self.solver.train(len(y), loss)
+        self.train(y, loss)
 
     def _choose_exemplars(self, x: Tensor, y: Tensor) -> None:
         """capacity / classes samples per class, in herding order, so that truncating keeps the best."""
-        pool_x, pool_y = torch.cat([self.buffer.x, x]), torch.cat([self.buffer.y, y])
-        # A class that comes back is herded again, from its exemplars and the new samples.
-        herded = y.unique()
-        share = max(self.buffer.capacity // int(self.solver.seen.sum()), 1)
+        self.buffer.append(x, y)
+        share = max(self.buffer.capacity // int(self.seen.sum()), 1)
         chosen = []
-        for number in pool_y.unique():
-            rows = (pool_y == number).nonzero()[:, 0]
-            if (herded == number).any():
-                rows = rows[herd(self._embed(pool_x[rows].numpy()), share)]
+        for number in self.buffer.y.unique():
+            rows = (self.buffer.y == number).nonzero()[:, 0]
+            # A class that comes back is herded again, from its exemplars and the new samples.
+            if (y == number).any():
+                rows = rows[herd(self._embed(self.buffer.x[rows].numpy()), share)]
             chosen.append(rows[:share])
-        rows = torch.cat(chosen)[: self.buffer.capacity]
-        self.buffer.x, self.buffer.y = pool_x[rows], pool_y[rows]
+        self.buffer.keep(torch.cat(chosen)[: self.buffer.capacity])
 
     def _embed(self, pixels: NDArray[np.uint8]) -> Tensor:
         """Embeddings of unit length, on the CPU."""
-        return nn.functional.normalize(in_blocks(self.solver.network.embed, pixels), dim=1)
+        return nn.functional.normalize(in_blocks(self.network.embed, pixels), dim=1)
 
 
 def herd(embedded: Tensor, count: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ class LogCL(Method):
     summary = "the paper's method: every sample in logarithmically many generative models"
     keeps = "all"
 
-    def __init__(self, problem: Problem, options: Any = None) -> None:
+    def __init__(self, problem: Problem, options: object = None) -> None:
         super().__init__(problem, options)
         self.memory = Memory(problem.folder / MEMORY)
         self.classifier: Classifier | None = None
@@ -38,7 +38,11 @@ class LogCL(Method):
     def learn(self, task: Task) -> None:
         """Absorb the task, with class names as labels; the first one creates the memory."""
         if not len(self.arrival):
-            self._create()
+            path, settings = self.memory.path, self.problem.settings
+            if not self.memory.file.exists():
+                self.memory = Memory.create(path, settings)
+            elif self.memory.n or self.memory.settings != settings:  # not from a run killed in its first task
+                raise CannotWrite(f"{path} exists and belongs to another run; choose another folder")
         names = [self.problem.classes[number] for number in task.y]
         self.arrival = np.append(self.arrival, np.arange(len(self.arrival), len(self.arrival) + len(task)))
         with self.problem.clock("absorb"):
@@ -46,13 +50,13 @@ class LogCL(Method):
         self._plan = absorbed.plan
         for slot, order in absorbed.orders.items():
             held = self.arrival[slot.start - 1 : slot.stop]
-            self.arrival[slot.start - 1 : slot.stop] = held[order]
+            held[:] = held[order]
         self.classifier = None
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Class numbers (n,)."""
-        classifier = self._trained()
-        predicted: NDArray[np.int64] = self._numbers(classifier)[classifier.predict_proba(x).argmax(axis=1)]
+        classifier, numbers = self._trained()
+        predicted: NDArray[np.int64] = numbers[classifier.predict_proba(x).argmax(axis=1)]
         return predicted
 
     def nbytes(self) -> int:
@@ -98,20 +102,11 @@ class LogCL(Method):
 
     def trap(self, x: NDArray[np.uint8], y: NDArray[np.int64]) -> diagnostics.Trap:
         """Whether the global model recognises classes by the distortions of their decoders."""
-        classifier = self._trained()
+        classifier, numbers = self._trained()
         own = np.full(len(self.problem.classes), -1)
-        numbers = self._numbers(classifier)
         own[numbers] = np.arange(len(numbers))
         now = self.memory.snapshot()
         return diagnostics.measure(now, classifier.network, x, own[y], self.problem.progress)
-
-    def _create(self) -> None:
-        """Create the memory, unless a run that was killed during its first task left an empty one."""
-        path, settings = self.memory.path, self.problem.settings
-        if not self.memory.file.exists():
-            self.memory = Memory.create(path, settings)
-        elif self.memory.n or self.memory.settings != settings:
-            raise CannotWrite(f"{path} exists and belongs to another run; choose another folder")
 
     def _holds(self, state: State) -> bool:
         """Whether the memory in the folder is the one in `state`."""
@@ -124,24 +119,15 @@ class LogCL(Method):
         except (NotAMemory, Damaged):
             return False
 
-    def _trained(self) -> Classifier:
+    def _trained(self) -> tuple[Classifier, NDArray[np.int64]]:
+        """The global model, and the problem's number of each of its classes."""
         if not len(self.arrival):
             raise NotTrained("LogCL has seen no task yet; learn one first")
         if self.classifier is None:
-            self.classifier = self._current()
-        if self.classifier is None:
+            with suppress(NotTrained, Damaged):  # a killed run may already have trained it
+                self.classifier = Classifier.load(self.memory)
+        if self.classifier is None or not self.classifier.is_current(self.memory):
             with self.problem.clock("train"):
                 self.classifier = Classifier.train(self.memory, progress=self.problem.progress)
-        return self.classifier
-
-    def _current(self) -> Classifier | None:
-        """The global model in the file, if it is current: a killed run may already have trained it."""
-        try:
-            last = Classifier.load(self.memory)
-        except (NotTrained, Damaged):
-            return None
-        return last if last.is_current(self.memory) else None
-
-    def _numbers(self, classifier: Classifier) -> NDArray[np.int64]:
-        """The problem's number of each class in the memory."""
-        return np.array([self.problem.classes.index(str(name)) for name in classifier.classes])
+        numbers = [self.problem.classes.index(str(name)) for name in self.classifier.classes]
+        return self.classifier, np.array(numbers)

@@ -6,8 +6,8 @@ from pydantic import Field
 from torch import Tensor
 
 from logcl.core.settings import Frozen
-from logcl.methods.parts.rehearsal import Batch, Rehearsal, losses, weights_ahead
-from logcl.methods.parts.solver import evaluating
+from logcl.methods.parts.rehearsal import Rehearsal, losses, weights_ahead
+from logcl.methods.parts.solver import Batch
 
 
 class MIROptions(Frozen):
@@ -33,9 +33,7 @@ class MIR(Rehearsal):
         old_x, old_y = self.buffer.x[rows], self.buffer.y[rows]
         if len(rows) <= len(y):
             return old_x, old_y
-        network = self.solver.network
-        with evaluating(network):
-            ahead = weights_ahead(network, x, y, self.options.rate)
-            harm = losses(network, old_x, old_y, ahead) - losses(network, old_x, old_y)
+        ahead = weights_ahead(self.network, x, y, self.options.rate)
+        harm = losses(self.network, old_x, old_y, ahead) - losses(self.network, old_x, old_y)
         chosen = harm.detach().topk(len(y)).indices.cpu()
         return old_x[chosen], old_y[chosen]

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import Frozen
 from logcl.memory.diagnostics import Trap
 from logcl.memory.presets import USUAL_BUDGET
 from logcl.memory.settings import Settings
+from logcl.nn import blobs
 from logcl.nn.networks import ClassifierSpec
 from logcl.nn.training import Work, generator_for
 from logcl.streams import Task
@@ -31,8 +33,7 @@ Keeps = Literal["none", "budget", "all"]
 """Which samples a method keeps, in any form: none, as many as its budget allows, or all."""
 
 BOOKKEEPING = "bookkeeping."
-"""Prefix of state that does not count as memory: sample order, which only experiments need to compare replay
-with the originals, and classifiers that can be retrained."""
+"""Part of the name of state that does not count as memory."""
 
 
 class Clock:
@@ -81,29 +82,59 @@ class Problem:
         )
 
 
-@runtime_checkable
-class Part(Protocol):
-    """Something a method keeps from task to task."""
+class Part:
+    """Something a method keeps from task to task: the attributes it names, and the parts it has.
+
+    Attributes are tensors, numbers or networks. A class's default value is not kept until it is replaced, a
+    `cached_property` not until it is built.
+    """
+
+    kept: tuple[str, ...] = ()
+    """Attributes that count as memory."""
+    bookkeeping: tuple[str, ...] = ()
+    """Attributes that do not: sample order, which only experiments need to compare replay with the originals,
+    and classifiers that can be retrained."""
 
     def state(self) -> State:
-        """Everything it consists of."""
+        """Everything it consists of; the names of what is not memory contain `BOOKKEEPING`."""
+        state: State = {}
+        for name, key in self._keys().items():
+            value: Any = vars(self).get(name)
+            if isinstance(value, nn.Module):
+                state |= blobs.weights(value, key)
+            elif hasattr(value, "restore"):
+                state |= {f"{key}.{inner}": tensor for inner, tensor in value.state().items()}
+            elif value is not None:
+                state[key] = torch.as_tensor(value).cpu()
+        return state
 
     def restore(self, state: State) -> None:
-        """The inverse of `state`; `state` is that of the whole method."""
+        """The inverse of `state`; only for something that has not learned anything yet."""
+        for name, key in self._keys().items():
+            if key in state:
+                value, kind = state[key].clone(), type(getattr(self, name))
+                setattr(self, name, value if kind is Tensor else kind(value))
+            inner = {k.removeprefix(f"{key}."): v for k, v in state.items() if k.startswith(f"{key}.")}
+            if inner:
+                part = getattr(self, name)
+                if isinstance(part, nn.Module):
+                    part.load_state_dict(inner)
+                    part.eval()
+                else:
+                    part.restore(inner)
+
+    def _keys(self) -> dict[str, str]:
+        """The attributes to keep, and what each is called in the state."""
+        parts = [name for name, value in vars(self).items() if hasattr(value, "restore")]
+        uncounted = {name: BOOKKEEPING + name for name in self.bookkeeping}
+        return uncounted | {name: name for name in (*self.kept, *parts)}
 
 
-class Solves(Part, Protocol):
-    """The part that predicts."""
-
-    def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """As `Method.predict`."""
-
-
-class Method(abc.ABC):
+class Method(Part, abc.ABC):
     """A continual learner, which sees each task once, in order.
 
-    Everything it keeps from task to task is in its parts: attributes that have `state` and `restore`.
-    Only these are counted, saved and restored; a subclass may extend `state` and `restore` instead.
+    Everything it keeps from task to task is named in `kept` or is a part of its own, an attribute that has
+    `state` and `restore`. Only this is counted, saved and restored; a subclass may also extend these two.
     """
 
     name: ClassVar[str]
@@ -115,10 +146,9 @@ class Method(abc.ABC):
     keeps: ClassVar[Keeps] = "none"
     Options: ClassVar[type[Frozen]] = Frozen
     """The type of `options`: the method's own hyperparameters, each with a docstring."""
+    options: Any
 
-    solver: Solves
-
-    def __init__(self, problem: Problem, options: Any = None) -> None:
+    def __init__(self, problem: Problem, options: object = None) -> None:
         self.problem = problem
         self.options = self.Options() if options is None else options
 
@@ -126,34 +156,16 @@ class Method(abc.ABC):
     def learn(self, task: Task) -> None:
         """Learn one task; its data is gone afterwards."""
 
+    @abc.abstractmethod
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Class numbers (n,) of images (n, C, H, W), among all classes seen so far.
 
         Methods that train lazily train first. Raises `NotTrained` before the first task.
         """
-        return self.solver.predict(x)
-
-    def parts(self) -> list[Part]:
-        """Everything needed to predict and to learn the next task."""
-        return [value for value in vars(self).values() if isinstance(value, Part)]
-
-    def state(self) -> State:
-        """The state of all parts."""
-        return {name: value for part in self.parts() for name, value in part.state().items()}
-
-    def restore(self, state: State) -> None:
-        """Resume from `state`; only for a method that has not learned anything yet."""
-        for part in self.parts():
-            part.restore(state)
 
     def nbytes(self) -> int:
         """Size of the state in bytes. Whatever is not in the state is lost on resume."""
-        return sum(value.nbytes for name, value in self.state().items() if not name.startswith(BOOKKEEPING))
-
-
-def without_prefix(prefix: str, state: State) -> State:
-    """The tensors whose names start with `prefix`, by the rest of their names."""
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        return sum(value.nbytes for name, value in self.state().items() if BOOKKEEPING not in name)
 
 
 @dataclass(frozen=True)

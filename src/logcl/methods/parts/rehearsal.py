@@ -2,55 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from logcl.methods.parts.exemplars import Exemplars
-from logcl.methods.parts.protocol import Method, Problem
-from logcl.methods.parts.solver import Solver, tensors
+from logcl.methods.parts.solver import Batch, Incremental, tensors
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.streams import Task
 
-Batch = tuple[Tensor, Tensor]
-"""Images and class numbers."""
 
-
-class Rehearsal(Method):
+class Rehearsal(Incremental):
     """Replays samples drawn uniformly from a reservoir; subclasses draw or select in other ways.
 
-    `draw` and `offer` take their randomness from torch's global state, which the training loop seeds.
+    `draw` and `offer` take their randomness from torch's global state, which the training loop seeds. They
+    see the network in evaluation mode, so that computing losses does not update the batch statistics.
     """
 
     keeps = "budget"
-    pixels: ClassVar[torch.dtype] = torch.uint8
-    """The type in which the buffer stores images."""
-
-    def __init__(self, problem: Problem, options: Any = None) -> None:
-        super().__init__(problem, options)
-        self.solver: Solver = Solver(problem)
-        self.buffer = Exemplars(problem, self.pixels)
 
     def learn(self, task: Task) -> None:
         """Train on the task and on replay; offer each sample to the buffer after its first step."""
         images, labels = tensors(task)
-        self.solver.see(labels)
         offered = torch.zeros(len(labels), dtype=torch.bool)
 
         def loss(rows: Tensor) -> Tensor:
             x, y = images[rows], labels[rows]
+            self.network.eval()
             old_x, old_y = self.draw(x, y)
-            value = self.solver.loss(torch.cat([x, old_x]), torch.cat([y, old_y]))
+            self.network.train()
+            value = self.loss(torch.cat([x, old_x]), torch.cat([y, old_y]))
             first = rows[~offered[rows]]
             if len(first):
                 offered[first] = True
+                self.network.eval()
                 self.offer(images[first], labels[first])
+                self.network.train()
             return value
 
-        self.solver.train(len(labels), loss)
+        self.train(labels, loss)
 
     def draw(self, _x: Tensor, y: Tensor) -> Batch:
         """What to replay with a batch of new samples: as many samples from the buffer."""

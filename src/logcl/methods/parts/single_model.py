@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from logcl.allocation import Slot
 from logcl.codecs import registry
 from logcl.memory import samples
 from logcl.memory.local_model import LocalModel
 from logcl.memory.settings import Settings
-from logcl.methods.parts.protocol import BOOKKEEPING, Effort, Method, Problem, Replayed, State
-from logcl.methods.parts.solver import Retrained
+from logcl.methods.parts.protocol import Effort, Replayed, State
+from logcl.methods.parts.solver import Batch, Retrained
 from logcl.streams import Task
 
 
-class SingleModel(Method):
+class SingleModel(Retrained):
     """All samples so far in one local model, the same as LogCL's, at its full size.
 
     The classifier is trained on replay when a prediction is needed.
     """
 
     keeps = "all"
-
-    def __init__(self, problem: Problem, options: Any = None) -> None:
-        super().__init__(problem, options)
-        self.solver: Retrained = Retrained(problem, self.everything)
-        self.model: LocalModel | None = None
-        self.arrival = np.empty(0, dtype=np.int64)
-        self._new = 0
+    bookkeeping = ("arrival",)
+    model: LocalModel | None = None
+    arrival = torch.empty(0, dtype=torch.int64)
+    _new = 0  # samples of the last task
 
     def model_settings(self) -> Settings:
         """The model's settings: those of LogCL's local models."""
@@ -49,11 +44,11 @@ class SingleModel(Method):
                 starts.append(self.model.codec)
             slot = Slot(0, 1, len(together))
             self.model, order = LocalModel.fit(slot, together, settings, 0, progress, starts)
-        self.arrival = np.append(self.arrival, np.arange(len(self.arrival), len(together)))[order]
+        self.arrival = torch.cat([self.arrival, torch.arange(len(self.arrival), len(together))])[order]
         self._new = len(task)
-        self.solver.outdated()
+        self.outdated()
 
-    def everything(self) -> tuple[Tensor, Tensor]:
+    def everything(self) -> Batch:
         """Images and class numbers, decoded."""
         assert self.model is not None
         images, labels = self.model.replay()
@@ -63,7 +58,8 @@ class SingleModel(Method):
         """Every sample, decoded, and how often it was re-encoded."""
         assert self.model is not None
         generations = samples.generations(self.model.runs)
-        return Replayed(self.everything()[0].numpy(), self.arrival, generations, np.zeros_like(generations))
+        images, arrival = self.everything()[0].numpy(), self.arrival.numpy()
+        return Replayed(images, arrival, generations, np.zeros_like(generations))
 
     def effort(self) -> Effort:
         """Every task fits all samples, and replays all but the new ones."""
@@ -72,19 +68,22 @@ class SingleModel(Method):
 
     def state(self) -> State:
         """The model, in the bytes that a memory file would store, and the order of arrival."""
-        blobs = {"model": b"", "weights": b""}
+        state = super().state()
         if self.model is not None:
-            blobs["model"] = self.model.to_bytes()
-            blobs["weights"] = self.model.codec.to_bytes() if self.model.codec.weights() else b""
-        arrays = {name: np.frombuffer(blob, np.uint8).copy() for name, blob in blobs.items()}
-        arrays[f"{BOOKKEEPING}arrival"] = self.arrival
-        return super().state() | {name: torch.from_numpy(array) for name, array in arrays.items()}
+            files = {"model": self.model.to_bytes()}
+            if self.model.codec.weights():
+                files["weights"] = self.model.codec.to_bytes()
+            state |= {
+                name: torch.frombuffer(bytearray(blob), dtype=torch.uint8) for name, blob in files.items()
+            }
+        return state
 
     def restore(self, state: State) -> None:
         """The inverse of `state`."""
         super().restore(state)
-        blob, weights = (state[name].numpy().tobytes() for name in ("model", "weights"))
-        name = "the generative model"
-        codecs = {sha256(weights).hexdigest(): registry.from_bytes(weights, name)} if weights else {}
-        self.model = LocalModel.from_bytes(blob, codecs, name) if blob else None
-        self.arrival = state[f"{BOOKKEEPING}arrival"].numpy().copy()
+        files = {name: state[name].numpy().tobytes() for name in ("weights", "model") if name in state}
+        name, codecs = "the generative model", {}
+        if "weights" in files:
+            codecs[sha256(files["weights"]).hexdigest()] = registry.from_bytes(files["weights"], name)
+        if "model" in files:
+            self.model = LocalModel.from_bytes(files["model"], codecs, name)
