@@ -1,25 +1,19 @@
-"""The command line: one module per command, imported when the command is invoked.
-
-Exit codes: 0 done, 1 `verify` found a problem, 2 bad input or settings, 3 bad data files, 4 not a memory,
-5 damaged memory, 6 another writer, 7 cannot write, 8 nothing trained yet, 9 the cluster failed,
-130 interrupted.
-"""
+"""The command line; the module of a command is imported when the command is invoked."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from logcl.core.errors import CannotWrite, LogCLError, PassedOver
+from logcl.core.text import printable
 
 COMMANDS = {
     "absorb": "Add labelled images to a memory, created if absent; the files are not needed afterwards.",
@@ -36,7 +30,9 @@ COMMANDS = {
     "methods": "List the methods and show their options.",
     "data": "List, download and check the named data sets.",
 }
-"""Command → summary. The module of a command has a function of its name, or an `app` of subcommands."""
+"""Command → summary."""
+_MODULES = {"presets": "settings", "methods": "settings"}
+"""Of commands whose module has another name. It holds a function, or a group of subcommands, of this name."""
 
 
 class _LazyGroup(TyperGroup):
@@ -52,18 +48,17 @@ class _LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            print("logcl: interrupted", file=sys.stderr)
-            raise typer.Exit(130) from None
+            raise typer.Exit(_failed("interrupted", 130)) from None
 
 
 def load(name: str) -> Any:
     """Import a command."""
-    module = import_module(f"logcl.cli.{name}")
+    found = getattr(import_module(f"logcl.cli.{_MODULES.get(name, name)}"), name)
     parent = typer.Typer()
-    if hasattr(module, "app"):
-        parent.add_typer(module.app, name=name, help=COMMANDS[name])
+    if isinstance(found, typer.Typer):
+        parent.add_typer(found, name=name, help=COMMANDS[name], no_args_is_help=True)
     else:
-        parent.command(name)(getattr(module, name))
+        parent.command(name)(found)
     return typer.main.get_group(parent).commands[name]
 
 
@@ -102,49 +97,33 @@ def common(
         os.environ["LOGCL_DEVICE"] = device
 
 
-@contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Print LogCL's own warnings as one sentence on stderr, without a source line."""
-    usual = warnings.showwarning
-
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        if issubclass(category, PassedOver):
-            from logcl.cli.console import err
-            from logcl.core.text import printable
-
-            err.print(f"logcl: {printable(message)}")
-        else:
-            usual(message, category, filename, lineno, file, line)
-
-    with warnings.catch_warnings():  # also restores showwarning
-        warnings.simplefilter("always", PassedOver)
-        warnings.showwarning = show
-        yield
-
-
 def main() -> None:
     """Run the command line; a LogCLError becomes one sentence on stderr and an exit code."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        """Print LogCL's own warnings as one sentence, without a source line."""
+        if not issubclass(category, PassedOver):
+            usual(message, category, *place, **more)
+            return
+        from logcl.cli.console import err
+
+        err.print(f"logcl: {printable(message)}")
+
     try:
-        with _plain_warnings():
+        with warnings.catch_warnings():  # also restores showwarning
+            warnings.simplefilter("always", PassedOver)
+            warnings.showwarning = show
             app(prog_name="logcl")  # also as `python -m logcl`
     except LogCLError as error:
-        from logcl.core.text import printable
-
-        print(f"logcl: {printable(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        sys.exit(_failed(str(error), error.exit_code))
     except OSError as error:
         if error.errno is None:
             raise
-        print(
-            f"logcl: {error.filename or 'a file'} cannot be used ({error.strerror}); "
-            "check its path and permissions",
-            file=sys.stderr,
-        )
-        sys.exit(CannotWrite.exit_code)
+        place = f"{error.filename or 'a file'} cannot be used ({error.strerror})"
+        sys.exit(_failed(f"{place}; check its path and permissions", CannotWrite.exit_code))
+
+
+def _failed(message: str, exit_code: int) -> int:
+    print(f"logcl: {printable(message)}", file=sys.stderr)
+    return exit_code

@@ -100,6 +100,15 @@ def job(state: str | Callable[[], str], above: Callable[[], RenderableType] | No
             raise typer.Exit(130) from None
 
 
+def show(as_json: bool, document: Any, *lines: str) -> None:
+    """Print the result of a command: lines of text, or a JSON document with `--json`."""
+    if as_json:
+        print_json(document)
+        return
+    for line in lines:
+        out.print(line)
+
+
 def print_json(value: Any) -> None:
     """Print a JSON document; control characters are escaped."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
