@@ -151,7 +151,7 @@ def _options(method: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finished(folders: dict[tuple[str, int], Path]) -> dict[tuple[str, int], Result]:
-    """The results of finished runs; refuses if all are, and a memory that may hold more than a run put there."""
+    """Results of finished runs; refuses if all are, and memories that may hold more than a run put there."""
     from logcl.experiments import checkpoint
     from logcl.experiments.result import read
     from logcl.methods.logcl import MEMORY

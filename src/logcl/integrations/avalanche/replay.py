@@ -35,11 +35,10 @@ class Decoder:
         """The `count` oldest samples."""
         known, self._levels = self._levels, []
         for level in now.levels:
-            decoded = next((found for found in known if found[0] is level), None)
-            if decoded is None:
+            if not (decoded := [found for found in known if found[0] is level]):
                 images, numbers = level.replay()
-                decoded = level, images.numpy(), numbers
-            self._levels.append(decoded)
+                decoded = [(level, images.numpy(), numbers)]
+            self._levels += decoded
         arrays = [*(images for _, images, _ in self._levels), now.buffer.x]
         numbers = np.concatenate([*(numbers for _, _, numbers in self._levels), now.buffer.y])
         starts = np.cumsum([0, *map(len, arrays)]).tolist()
@@ -70,8 +69,7 @@ class ReplayedSamples(Dataset[tuple[Any, Any]]):
         part = bisect.bisect_right(self._stops, position)
         pixels = self.images[part][position - self._stops[part]]  # counted from the end
         target, dtype = self.targets[position], self.format.classes
-        image = self.format.images.from_pixels(pixels)
-        return image, target if dtype is None else torch.tensor(target, dtype=dtype)
+        return self.format.image(pixels), target if dtype is None else torch.tensor(target, dtype=dtype)
 
 
 def replay_dataset(decoded: Decoded, sample_format: SampleFormat) -> AvalancheDataset:

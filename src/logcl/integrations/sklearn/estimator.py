@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from logcl.core.errors import BadInput, CannotWrite, LogCLError
 from logcl.core.inputs import to_uint8
 from logcl.core.settings import ImageShape
-from logcl.integrations.sklearn.estimator_memory import EstimatorMemory, InputFormat, LabelKind, kind_of
+from logcl.integrations.sklearn.estimator_memory import NOTE, EstimatorMemory, InputFormat, LabelKind, kind_of
 from logcl.integrations.sklearn.tabular import MAX_SPREADS, ColumnScale, table_settings, table_shape
 from logcl.integrations.temporary import TemporaryMemory
 from logcl.memory.memory import Memory
@@ -105,8 +105,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,)."""
         best = self.predict_proba(X).argmax(axis=1)
-        predicted: NDArray[Any] = self.classes_[best]
-        return predicted
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes_`."""
@@ -151,13 +150,12 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.path, self.image_shape, preset=self.preset, unit=self.unit, settings=self.settings,
             seed=self._seed(),
         )  # fmt: skip
-        self._backing = EstimatorMemory(memory)
-        self.n_features_in_ = self._backing.features
-        found = self._backing.input_format
-        if found and found.names:
-            self.feature_names_in_ = np.array(found.names, dtype=object)
+        backing = self._backing = EstimatorMemory(memory)
+        self.n_features_in_ = len(backing.scale.centre) if backing.scale else math.prod(backing.image_shape)
+        if backing.input_format and backing.input_format.names:
+            self.feature_names_in_ = np.array(backing.input_format.names, dtype=object)
         if classes := memory.classes:
-            self._add_classes(self._backing.as_given(classes))
+            self._add_classes(backing.as_given(classes))
 
     def _absorb(self, X: Any, y: Any, classes: Any = None) -> None:
         """Add one task to the memory, which is created if there is none."""
@@ -165,12 +163,9 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X, y = validate_data(self, rows, y, reset=not hasattr(self, "_backing"))
         check_classification_targets(y)
         kind = kind_of(y)
-        known = np.unique(y)
-        if classes is not None:
-            given = np.asarray(classes)
-            if kind_of(given) != kind:
-                raise BadInput(f"classes are {kind_of(given)}, and the labels in y are {kind}; use one type")
-            known = np.union1d(known, given)
+        given = y if classes is None else np.asarray(classes)
+        if kind_of(given) != kind:
+            raise BadInput(f"classes are {kind_of(given)}, and the labels in y are {kind}; use one type")
         X = X.astype(np.float64) if shape is None else to_uint8(X)  # refuses bad pixels before a file exists
         if not hasattr(self, "_backing"):
             self._backing = self._created(X, kind, shape)
@@ -188,7 +183,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         # Floats have integer values here, or scikit-learn would not take them for classes.
         self._backing.absorb(X, y.astype(np.int64) if kind == "float" else y)
-        self._add_classes(known)
+        self._add_classes(np.union1d(y, given))
 
     def _created(self, X: NDArray[Any], kind: LabelKind, shape: ImageShape | None) -> EstimatorMemory:
         """A new, empty memory for rows like these: images of a shape, or a table."""
@@ -207,13 +202,12 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             changes["seed"] = seed
         elif "seed" not in changes:
             changes["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
-        names = getattr(self, "feature_names_in_", None)
-        input_format = InputFormat(
-            labels=kind,
-            scale=ColumnScale.fit(X) if shape is None else None,
-            names=None if names is None else tuple(names),
-        )
-        return EstimatorMemory.create(self.path, override(settings, changes), input_format)
+        scale = ColumnScale.fit(X) if shape is None else None
+        names = tuple(getattr(self, "feature_names_in_", ())) or None
+        note = InputFormat(labels=kind, scale=scale, names=names).model_dump_json(exclude_none=True)
+        memory = TemporaryMemory() if self.path is None else Memory(self.path)
+        Memory.create(memory.path, override(settings, changes), {NOTE: note})
+        return EstimatorMemory(memory)
 
     def _seed(self) -> int | None:
         return int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
@@ -241,9 +235,9 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(X).reshape(found[0], math.prod(shape)), shape
 
     def _add_classes(self, labels: NDArray[Any]) -> None:
-        known = getattr(self, "classes_", None)
-        if known is None or not np.isin(labels, known).all():
-            self.classes_ = np.unique(labels) if known is None else np.union1d(known, labels)
+        known = getattr(self, "classes_", labels[:0])
+        if not np.isin(labels, known).all():
+            self.classes_ = np.union1d(known, labels)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

@@ -7,7 +7,6 @@ to the estimator: it is pickled and deleted with it.
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Sequence
 from functools import cached_property
@@ -15,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import ValidationError, ValidationInfo, model_validator
 
 from logcl.core.errors import Damaged, NotAMemory, NotTrained
 from logcl.core.inputs import Label
@@ -25,12 +24,10 @@ from logcl.integrations.sklearn.tabular import ColumnScale, TableNetwork
 from logcl.integrations.temporary import TemporaryMemory
 from logcl.memory.classifier import Classifier, OwnNetwork
 from logcl.memory.memory import Memory
-from logcl.memory.settings import Settings
 from logcl.nn.training import generator_for, seeded
 
 NOTE = "sklearn"
 """The note in the memory file that holds the `InputFormat`."""
-_INSTEAD = "open the file with Memory instead of an estimator"
 _TABLE = 0x7AB1E  # separates the initial weights of a table's network from all other randomness
 
 # Torch has one random state per process: threads that trained at once would disturb each other's.
@@ -50,31 +47,24 @@ class InputFormat(Frozen):
     names: tuple[str, ...] | None = None
     """Of the features, if the X of the first task had any."""
 
-    def matches(self, pixels: int) -> bool:
-        """Whether scale and names agree with each other and with the pixels per image."""
-        features = pixels
-        if self.scale is not None:
-            features = len(self.scale.centre)
-            if len(self.scale.spread) != features or not 1 <= features <= pixels:
-                return False
-        return self.names is None or len(self.names) == features
+    @model_validator(mode="after")
+    def _agrees(self, pixels: ValidationInfo) -> InputFormat:
+        """Scale and names agree with each other and with the pixels per image, the context of a note."""
+        if pixels.context is not None:
+            features = len(self.scale.centre) if self.scale else pixels.context
+            spreads = len(self.scale.spread) if self.scale else features
+            names = features if self.names is None else len(self.names)
+            if not 1 <= features <= pixels.context or spreads != features or names != features:
+                raise ValueError("it does not match the images")
+        return self
 
 
 class EstimatorMemory:
     """A memory, and its global model once that is needed."""
 
-    def __init__(self, memory: Memory | str | os.PathLike[str]) -> None:
+    def __init__(self, memory: Memory | str) -> None:
         self.memory = memory if isinstance(memory, Memory) else Memory(memory)
         self._classifier: Classifier | None = None
-
-    @staticmethod
-    def create(
-        path: str | os.PathLike[str] | None, settings: Settings, input_format: InputFormat
-    ) -> EstimatorMemory:
-        """A new, empty memory; a temporary one if `path` is None."""
-        memory = TemporaryMemory() if path is None else Memory(path)
-        Memory.create(memory.path, settings, {NOTE: input_format.model_dump_json(exclude_none=True)})
-        return EstimatorMemory(memory)
 
     def __reduce__(self) -> tuple[Any, ...]:
         temporary = isinstance(self.memory, TemporaryMemory)
@@ -92,25 +82,18 @@ class EstimatorMemory:
         if text is None:
             return None
         try:
-            found = InputFormat.model_validate_json(text)
+            return InputFormat.model_validate_json(text, context=math.prod(self.image_shape))
         except ValidationError as error:
             reason = printable(error.errors(include_url=False, include_input=False)[0]["msg"])
             raise Damaged(
-                f"{self.memory.path}: the note {NOTE!r} cannot be read ({reason}); {_INSTEAD}"
+                f"{self.memory.path}: the note {NOTE!r} cannot be read ({reason}); open the file with Memory "
+                f"instead of an estimator"
             ) from error
-        if not found.matches(math.prod(self.image_shape)):
-            raise Damaged(f"{self.memory.path}: the note {NOTE!r} does not match its images; {_INSTEAD}")
-        return found
 
     @property
     def scale(self) -> ColumnScale | None:
         """Of a table; None if X holds images."""
         return self.input_format.scale if self.input_format else None
-
-    @property
-    def features(self) -> int:
-        """Values per row of X."""
-        return len(self.scale.centre) if self.scale else math.prod(self.image_shape)
 
     @property
     def label_kind(self) -> LabelKind | None:
@@ -146,29 +129,23 @@ class EstimatorMemory:
     def classifier(self) -> Classifier:
         """The global model of what the memory holds now: cached, loaded from the file, or trained."""
         with _training:
-            if self._classifier is None or not self._classifier.is_current(self.memory):
-                network = self._new_network()
-                self._classifier = self._loaded(network) or Classifier.train(self.memory, network)
+            if self._classifier is not None and self._classifier.is_current(self.memory):
+                return self._classifier
+            network, settings = None, self.memory.settings
+            if self.scale is not None and settings.classifier.network == "mlp":
+                with seeded(generator_for(settings.seed, _TABLE)):
+                    classes = len(self.memory.classes)
+                    network = TableNetwork(self.image_shape, settings.classifier.width, classes)
+            try:
+                stored = Classifier.describe(self.memory)
+            except NotTrained:
+                stored = None
+            if stored is None or stored.memory != self.memory.digest:
+                self._classifier = Classifier.train(self.memory, network)
+            else:
+                own = isinstance(stored.network, OwnNetwork) and stored.network.kind == TableNetwork.__name__
+                self._classifier = Classifier.load(self.memory, network if own else None)
             return self._classifier
-
-    def _loaded(self, network: TableNetwork | None) -> Classifier | None:
-        """The global model in the file, if it is up to date."""
-        try:
-            about = Classifier.describe(self.memory)
-        except NotTrained:
-            return None
-        if about.memory != self.memory.digest:
-            return None
-        of_table = isinstance(about.network, OwnNetwork) and about.network.kind == TableNetwork.__name__
-        return Classifier.load(self.memory, network if of_table else None)
-
-    def _new_network(self) -> TableNetwork | None:
-        """With random weights, for a table; for images the settings of the memory decide."""
-        settings = self.memory.settings
-        if self.scale is None or settings.classifier.network != "mlp":
-            return None
-        with seeded(generator_for(settings.seed, _TABLE)):
-            return TableNetwork(self.image_shape, settings.classifier.width, len(self.memory.classes))
 
 
 def kind_of(labels: NDArray[Any]) -> LabelKind:
