@@ -1,4 +1,4 @@
-"""The command line; the module of a command is imported when the command is invoked."""
+"""The command line. What is slow to import, torch above all, is imported inside of commands."""
 
 from __future__ import annotations
 
@@ -12,36 +12,30 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from logcl.cli.console import err
 from logcl.core.errors import CannotWrite, LogCLError, PassedOver
 from logcl.core.text import printable
 
-COMMANDS = {
-    "absorb": "Add labelled images to a memory, created if absent; the files are not needed afterwards.",
-    "plan": "Show what absorbing a task would retrain, or forecast what a memory of any size would take.",
-    "train": "Retrain the global model from replay and store it in the memory file.",
-    "predict": "Classify images with the global model.",
-    "inspect": "Show levels, bytes, generations, fit errors and the binary counter of a memory.",
-    "verify": "Check every digest and invariant; exit 0 only if all hold or the intact part was salvaged.",
-    "export": "Write the replayed samples, in sample order: OUT.npz with x and y, or OUT/CLASS/INDEX.png.",
-    "run": "Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds.",
-    "bench": "Run a grid of experiments and show its tables.",
-    "report": "Compare results on one self-contained page: tables, curves, the binary counter, replay.",
-    "presets": "List the presets and show their settings.",
-    "methods": "List the methods and show their options.",
-    "data": "List, download and check the named data sets.",
+_OWN_MODULE = ("absorb", "plan", "train", "predict", "inspect", "verify", "export", "run", "bench", "report")
+COMMANDS = {name: name for name in _OWN_MODULE} | {
+    "presets": "settings",
+    "methods": "settings",
+    "data": "data",
 }
-"""Command → summary."""
-_MODULES = {"presets": "settings", "methods": "settings"}
-"""Of commands whose module has another name. It holds a function, or a group of subcommands, of this name."""
+"""Command → its module."""
 
 
-class _LazyGroup(TyperGroup):
-    """Lists commands from `COMMANDS` and imports only the one that is invoked."""
+class _Group(TyperGroup):
+    """Imports a command when it is needed: to run it, or for the list of all commands."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Name, command and arguments; also used by shell completion."""
-        name, found, rest = super().resolve_command(ctx, args)
-        return name, found and load(name or ""), rest
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """Replace the placeholder of a command by the function, or the group, of that name."""
+        if super().get_command(ctx, name) is None:
+            return None
+        found = getattr(import_module(f"logcl.cli.{COMMANDS[name]}"), name)
+        parent = typer.Typer()
+        parent.add_typer(found, name=name) if isinstance(found, typer.Typer) else parent.command(name)(found)
+        return typer.main.get_group(parent).commands[name]
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; Ctrl-C outside a `job` is reported here."""
@@ -51,19 +45,8 @@ class _LazyGroup(TyperGroup):
             raise typer.Exit(_failed("interrupted", 130)) from None
 
 
-def load(name: str) -> Any:
-    """Import a command."""
-    found = getattr(import_module(f"logcl.cli.{_MODULES.get(name, name)}"), name)
-    parent = typer.Typer()
-    if isinstance(found, typer.Typer):
-        parent.add_typer(found, name=name, help=COMMANDS[name], no_args_is_help=True)
-    else:
-        parent.command(name)(found)
-    return typer.main.get_group(parent).commands[name]
-
-
 app = typer.Typer(
-    cls=_LazyGroup,
+    cls=_Group,
     help="A memory that never loses a sample, and a classifier that can be retrained from it at any time.",
     epilog="Exit codes: 0 done · 1 problem found by verify · 2 bad input or settings · 3 bad data files · "
     "4 not a memory · 5 damaged memory · 6 another writer · 7 cannot write · 8 nothing trained yet · "
@@ -71,8 +54,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for _name, _summary in COMMANDS.items():
-    app.command(_name, help=_summary)(lambda: None)  # a placeholder for lists of commands
+for _name in COMMANDS:
+    app.command(_name)(lambda: None)
 
 
 def _show_version(show: bool) -> None:
@@ -103,12 +86,10 @@ def main() -> None:
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         """Print LogCL's own warnings as one sentence, without a source line."""
-        if not issubclass(category, PassedOver):
+        if issubclass(category, PassedOver):
+            err.print(f"logcl: {printable(message)}")
+        else:
             usual(message, category, *place, **more)
-            return
-        from logcl.cli.console import err
-
-        err.print(f"logcl: {printable(message)}")
 
     try:
         with warnings.catch_warnings():  # also restores showwarning

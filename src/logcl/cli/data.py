@@ -13,7 +13,7 @@ import typer
 from logcl.cli import console
 from logcl.core.errors import DataError
 
-data = typer.Typer()
+data = typer.Typer(help="List, download and check the named data sets.", no_args_is_help=True)
 
 
 @data.command("list")

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from logcl.cli import console
 
-presets, methods = typer.Typer(), typer.Typer()
+presets = typer.Typer(help="List the presets and show their settings.", no_args_is_help=True)
+methods = typer.Typer(help="List the methods and show their options.", no_args_is_help=True)
 
 
 @presets.command("list")
