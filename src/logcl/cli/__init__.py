@@ -16,13 +16,9 @@ from logcl.cli.console import err
 from logcl.core.errors import CannotWrite, LogCLError, PassedOver
 from logcl.core.text import printable
 
-_OWN_MODULE = ("absorb", "plan", "train", "predict", "inspect", "verify", "export", "run", "bench", "report")
-COMMANDS = {name: name for name in _OWN_MODULE} | {
-    "presets": "settings",
-    "methods": "settings",
-    "data": "data",
-}
-"""Command → its module."""
+_WITH_MEMORY = ("absorb", "plan", "train", "predict", "inspect", "verify", "export")
+COMMANDS = (*_WITH_MEMORY, "run", "bench", "report", "presets", "methods", "data")
+_MODULES = {"presets": "settings", "methods": "settings"}  # the others have the names of their commands
 
 
 class _Group(TyperGroup):
@@ -32,7 +28,7 @@ class _Group(TyperGroup):
         """Replace the placeholder of a command by the function, or the group, of that name."""
         if super().get_command(ctx, name) is None:
             return None
-        found = getattr(import_module(f"logcl.cli.{COMMANDS[name]}"), name)
+        found = getattr(import_module(f"logcl.cli.{_MODULES.get(name, name)}"), name)
         parent = typer.Typer()
         parent.add_typer(found, name=name) if isinstance(found, typer.Typer) else parent.command(name)(found)
         return typer.main.get_group(parent).commands[name]

@@ -19,16 +19,8 @@ if TYPE_CHECKING:
 
 def absorb(
     path: console.MemoryArgument,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A folder of class-named folders of images, an .npz file or a named data set.",
-        ),
-    ],
-    image_shape: Annotated[
-        str | None, typer.Option(metavar="CxHxW", help="Shape of a new memory's images, e.g. 3x32x32.")
-    ] = None,
+    source: console.SourceArgument,
+    image_shape: console.ShapeOption = None,
     preset: Annotated[
         str | None, typer.Option(help="For a new memory: fast (default), paper-cpu, paper.")
     ] = None,

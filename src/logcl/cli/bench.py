@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from logcl.cli import console
@@ -60,10 +59,9 @@ def bench(
         raise BadSettings(f"{name} has none of these methods; choose from: {', '.join(of_bench)}")
     place = grid.Place(out_dir / name, scale)
     view = _View(cells, f"{name}, {scale}")
+    safe = f"finished runs are kept in {place.folder}; resume with the same command"
     with (
-        console.job(
-            f"finished runs are kept in {place.folder}; resume with the same command", view.show
-        ) as progress,
+        console.job(safe, view.show) as progress,
         progress.track(f"{name}, {scale}", len(cells)) as advance,
         console.chosen_engine(engine, address) as runner,
     ):
@@ -123,13 +121,12 @@ class _View:
         if not console.err.is_terminal and event.state != "running" and known is not None:
             done = sum(event.state == "done" for event in self.events.values())
             found = event.problem if event.result is None else _found([event.result])
-            console.err.print(
-                f"{done}/{len(self.cells)}  {event.cell.name}: {event.state}  {found}  {self._end()}"
-            )
+            name = f"{done}/{len(self.cells)}  {event.cell.name}"
+            console.err.print(f"{name}: {event.state}  {found}  {self._end()}")
 
     def show(self) -> RenderableType:
         """The table above the progress bars."""
-        table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="bold", title=self.title)
+        table = console.new_table(self.title)
         for column in ("stream", "method", "done", "accuracy, bytes, time", ""):
             table.add_column(column, no_wrap=True)
         for key in dict.fromkeys((cell.stream, cell.method) for cell in self.cells):
@@ -137,9 +134,8 @@ class _View:
             events = [self.events[cell.name] for cell in mine if cell.name in self.events]
             results = [event.result for event in events if event.result is not None]
             states = [event.state for event in events if event.state != "done"]
-            table.add_row(
-                *key, f"{len(results)}/{len(mine)}", _found(results), ", ".join(sorted(set(states)))
-            )
+            done = f"{len(results)}/{len(mine)}"
+            table.add_row(*key, done, _found(results), ", ".join(sorted(set(states))))
         return Group(table, Text(self._end(), style="dim"))
 
     def _end(self) -> str:

@@ -35,6 +35,15 @@ out = _console(stderr=False)
 err = _console(stderr=True)
 
 MemoryArgument = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory file, e.g. pets.logcl.")]
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="A named data set, an .npz file or a folder of class-named folders of images."
+    ),
+]
+ShapeOption = Annotated[
+    str | None, typer.Option("--image-shape", metavar="CxHxW", help="Shape of images, e.g. 3x32x32.")
+]
 DataDirOption = Annotated[
     Path | None,
     typer.Option(
@@ -63,9 +72,7 @@ AddressOption = Annotated[
 LogOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--log",
-        metavar="PLACE",
-        help="Log losses to FILE.csv, FILE.jsonl or a TensorBoard folder. Repeatable.",
+        "--log", metavar="PLACE", help="FILE.csv, FILE.jsonl or TensorBoard folder for losses. Repeatable."
     ),
 ]
 
@@ -115,12 +122,17 @@ def print_json(value: Any) -> None:
     print(re.sub(r"[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
+def new_table(title: str | None = None) -> Table:
+    """An empty table in the style of all tables."""
+    return Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
     """Print a table; the first column and those without a name are left-aligned, the others right-aligned.
 
     On a terminal that is too narrow, each row becomes a short paragraph, so that nothing is cut off.
     """
-    result = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    result = new_table()
     for position, column in enumerate(columns):
         result.add_column(column, justify="left" if position == 0 or not column else "right", no_wrap=True)
     for row in rows:

@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A named data set, an .npz file or a folder of class-named folders of images.",
-        ),
-    ] = "digits",
+    source: console.SourceArgument = "digits",
     tasks: Annotated[int | None, typer.Option(help="Number of tasks to split the data into.")] = None,
     method: Annotated[
         str, typer.Option(help="Method, several separated by commas, or all; see `logcl methods list`.")

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from logcl.cli import console
 
@@ -36,9 +35,7 @@ def show_preset(
     dataset: Annotated[
         str | None, typer.Option(help="Named data set, for its image shape and its column in the paper.")
     ] = None,
-    image_shape: Annotated[
-        str | None, typer.Option(metavar="CxHxW", help="Shape of the images, e.g. 3x32x32.")
-    ] = None,
+    image_shape: console.ShapeOption = None,
     changes: console.SetOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
@@ -98,10 +95,9 @@ def _records(rows: Sequence[tuple[str, Any, str]]) -> list[dict[str, Any]]:
 
 def _show(title: str, rows: Sequence[tuple[str, Any, str]]) -> None:
     """A table in which only meanings are wrapped."""
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("setting", no_wrap=True)
-    table.add_column("value", no_wrap=True)
-    table.add_column("meaning")
+    table = console.new_table(title)
+    for column in ("setting", "value", "meaning"):
+        table.add_column(column, no_wrap=column != "meaning")
     for setting, value, meaning in rows:
         if setting not in ("preset", "image_shape"):  # shown in the title
             table.add_row(setting, str(value), meaning)
