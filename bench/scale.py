@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from PIL import Image
 from sklearn.datasets import load_sample_images
+from training import train_network
 
 from logcl import Memory
 from logcl.allocation import Slot
@@ -42,7 +43,6 @@ from logcl.memory.presets import preset
 from logcl.memory.samples import raw
 from logcl.memory.settings import applicable, override
 from logcl.nn import networks
-from logcl.nn.classification import train_network
 from logcl.nn.training import Work, generator_for
 from logcl.streams import open_stream
 from streams import cpu_name

@@ -30,13 +30,13 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read when torch is loaded; th
 import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
+from training import train_network
 
 from logcl import Memory
 from logcl.core.errors import BadSettings, DataError
 from logcl.core.progress import Advance, Progress, Silent
 from logcl.memory.presets import preset
 from logcl.memory.settings import Settings, applicable, override
-from logcl.nn.classification import train_network
 from logcl.nn.networks import ClassifierSpec
 from logcl.nn.training import Work, generator_for
 from logcl.streams import open_stream

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from training import train_network
 
 from logcl.codecs.autoencoder import RateDistortion
 from logcl.codecs.cosine import Cosine, CosineSpec
@@ -36,7 +37,7 @@ from logcl.memory.settings import Settings, override
 from logcl.memory.snapshot import Snapshot
 from logcl.methods.parts.solver import tensors
 from logcl.nn import networks
-from logcl.nn.classification import predict_classes, train_network
+from logcl.nn.classification import predict_classes
 from logcl.nn.images import to_unit
 from logcl.nn.training import Work, generator_for
 from logcl.streams import Stream, Task, open_stream

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from logcl.experiments.bench.benches import BENCHES
-from logcl.experiments.bench.summary import summary
-from logcl.experiments.bench.table import Table
+from logcl.experiments.bench.table import Table, summary
 from logcl.experiments.bench.tables import TABLES
 from logcl.experiments.report import Drawing, benches, svg
-from logcl.experiments.report.figures import histograms, lines
+from logcl.experiments.report.figures import histograms
+from logcl.experiments.report.figures.lines import over_tasks
 from logcl.experiments.report.study import studies
 from logcl.experiments.result import Result, read
 
@@ -42,15 +41,11 @@ def folders() -> list[Path]:
     )
 
 
-def parts(folder: Path) -> Iterator[tuple[str, list[Result]]]:
+def parts(folder: Path) -> list[tuple[str, list[Result]]]:
     """Results by scale, for a bench; all results under an empty name otherwise."""
     if folder.name not in BENCHES:
-        yield "", [read(path) for path in sorted(folder.glob("*.json"))]
-        return
-    for scale in SCALES:
-        found = [read(path) for path in sorted(folder.glob(f"{scale}-*.json"))]
-        if found:
-            yield scale, found
+        return [("", [read(path) for path in sorted(folder.glob("*.json"))])]
+    return [(scale, found) for scale, found in benches.found_in(folder).items() if scale in SCALES]
 
 
 def tables(folder: Path, results: list[Result]) -> list[Table]:
@@ -64,7 +59,7 @@ def drawings(folder: Path, scale: str, results: list[Result]) -> list[Drawing]:
     found = benches.drawings(folder.name, results)
     if folder.name == "extreme":
         (study,) = studies(results)
-        curves = [lines.memory(study), lines.accuracy(study)]
+        curves = [over_tasks(study, name) for name in ("memory", "accuracy")]
         found += [drawing for drawing in (*curves, *histograms.errors(study.methods)) if drawing is not None]
     return [replace(drawing, name=f"{scale}-{drawing.name}") for drawing in found]
 

@@ -60,7 +60,7 @@ def plan(n_before: int, n_after: int, unit: int = 1) -> Plan:
     changed = (before ^ after).bit_length()
     kept = after >> changed << changed
     return Plan(
-        keep=_kept(kept, unit),
+        keep=_slots(kept, 0, unit),
         retire=_slots(before - kept, kept, unit),
         train=_slots(after - kept, kept, unit),
         buffer=range(after * unit + 1, n_after + 1),
@@ -77,20 +77,13 @@ def max_generation(n: int, unit: int = 1) -> int:
 
 # Consecutive tasks keep the same slots: the cache spares a million one-sample tasks from rebuilding them.
 @lru_cache(maxsize=256)
-def _kept(units: int, unit: int) -> tuple[Slot, ...]:
-    return _slots(units, 0, unit)
-
-
 def _slots(units: int, skipped: int, unit: int) -> tuple[Slot, ...]:
     """Slots of the 1-bits of `units`, after the first `skipped` units."""
-    slots = []
-    start = skipped * unit + 1
-    while units:
-        level = units.bit_length() - 1
-        after = start + (unit << level)
-        slots.append(Slot(level, start, after - 1))
-        start = after
-        units ^= 1 << level
+    slots, last = [], skipped * unit
+    for level in reversed(range(units.bit_length())):
+        if units >> level & 1:
+            slots.append(Slot(level, last + 1, last + (unit << level)))
+            last = slots[-1].stop
     return tuple(slots)
 
 

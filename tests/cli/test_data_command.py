@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from logcl.cli.data import data
 from logcl.core.errors import BadSettings, DataError
-from logcl.streams import mnist, sources
+from logcl.streams import digits, sources
 
 
 @pytest.fixture
@@ -23,20 +23,15 @@ def small_mnist(tmp_path, monkeypatch):
     """A folder with a small MNIST that LogCL takes for the real one."""
     folder = tmp_path / "official"
     folder.mkdir()
-    expected, sums = {}, {}
-    for part, count in (("train", 40), ("test", 20)):
-        pair = []
-        for official in mnist.FILES[part]:
-            dims = (count, *(4 for _ in official.dims[1:]))
-            values = (np.arange(np.prod(dims)) % 10).astype(np.uint8)
-            content = np.array([2048 + len(dims), *dims], ">u4").tobytes() + values.tobytes()
-            (folder / f"{official.name}.gz").write_bytes(gzip.compress(content))
-            sums[f"{official.name}.gz"] = sources.md5(folder / f"{official.name}.gz")
-            pair.append(mnist.IdxFile(official.name, dims, hashlib.sha256(content).hexdigest()))
-        expected[part] = tuple(pair)
-    monkeypatch.setattr(mnist, "FILES", expected)
-    for name, value in sums.items():
-        monkeypatch.setitem(sources.SOURCES["mnist"].checksums, name, value)
+    for name in digits.SHA256:
+        dims = (40 if name.startswith("train") else 20, *(4, 4)[: 2 if "images" in name else 0])
+        values = (np.arange(np.prod(dims)) % 10).astype(np.uint8)
+        content = np.array([2048 + len(dims), *dims], ">u4").tobytes() + values.tobytes()
+        packed = gzip.compress(content)
+        (folder / f"{name}.gz").write_bytes(packed)
+        monkeypatch.setitem(digits.SHA256, name, hashlib.sha256(content).hexdigest())
+        md5 = hashlib.md5(packed, usedforsecurity=False).hexdigest()
+        monkeypatch.setitem(sources.SOURCES["mnist"].checksums, f"{name}.gz", md5)
     return folder
 
 

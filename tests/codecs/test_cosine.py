@@ -15,7 +15,7 @@ from logcl.codecs.cosine import (
     Cosine,
     CosineSettings,
     CosineSpec,
-    coefficient_count,
+    block,
     coefficients,
     grid,
     rounded,
@@ -45,7 +45,7 @@ def test_cosines_keep_the_energy_of_an_image(shape):
     """Orthonormal: an error in the coefficients is the same error in the pixels."""
     _, height, width = shape
     found = coefficients(to_unit(torch.from_numpy(smooth(5, shape))))
-    assert found.shape == (5 * BLOCKS.get(shape, 4), coefficient_count(shape))
+    assert found.shape == (5 * BLOCKS.get(shape, 4), math.prod(block(shape)))
     # Blocks are equal, so the last ones may repeat an edge; without that they hold the image exactly once.
     rows, columns = -(-height // 32), -(-width // 32)
     padded = np.pad(smooth(5, shape), ((0, 0), (0, 0), (0, -height % rows), (0, -width % columns)), "edge")
@@ -76,7 +76,7 @@ def test_blocks_cover_images_of_any_shape(channels, height, width):
     shape = channels, height, width
     images = torch.rand((2, *shape), generator=torch.Generator().manual_seed(0))
     found = coefficients(images)
-    assert found.shape == (2 * math.prod(grid(shape)), coefficient_count(shape))
+    assert found.shape == (2 * math.prod(grid(shape)), math.prod(block(shape)))
     assert torch.allclose(inverse(shape).images(found / FINENESS), images, atol=1e-5)
 
 

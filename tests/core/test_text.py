@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from logcl.core.text import human_bytes, human_seconds, printable, spread
 
-BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 
 
@@ -26,7 +26,14 @@ def test_unprintable_characters_are_escaped():
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (9_999, "9,999 B"), (12_345, "12.3 kB"), (999_600, "1 MB"), (5e15, "5,000 TB")],
+    [
+        (0, "0 B"),
+        (9_999, "9,999 B"),
+        (12_345, "12.3 kB"),
+        (999_600, "1 MB"),
+        (5e15, "5 PB"),
+        (5e18, "5,000 PB"),
+    ],
 )
 def test_bytes(count, text):
     assert human_bytes(count) == text

@@ -260,7 +260,7 @@ def test_a_killed_run_resumes(tmp_path):
     process = started(tmp_path / "b")
     _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    assert "1 of 2 runs are finished already and taken as they are" in err
+    assert "1 of 2 runs were finished before and are not repeated" in err
     assert f"resuming after task {done} of 3" in err
     assert (tmp_path / "b" / "finetune-seed0" / "result.json").stat().st_mtime_ns == finished
     assert {path.name for path in place.iterdir()} == {"memory.logcl", "result.json"}

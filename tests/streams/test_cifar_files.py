@@ -13,15 +13,14 @@ import pytest
 
 from logcl.core.errors import DataError
 from logcl.streams import cifar100, open_stream
-from logcl.streams.cifar_pickle import read_pickled
+from logcl.streams.archives import reading
 
 SIZES = {"train": 300, "test": 100}
 
 
 @pytest.fixture
-def arrays(monkeypatch, rng):
+def arrays(rng):
     """Part → images and labels of a small CIFAR-100."""
-    monkeypatch.setattr(cifar100, "SIZES", SIZES)
     return {
         part: (rng.integers(0, 256, (n, 3, 32, 32), dtype=np.uint8), rng.permutation(n) % 100)
         for part, n in SIZES.items()
@@ -94,6 +93,18 @@ def test_the_folder_itself_and_a_usual_place(tmp_path, files, arrays):
     check(open_stream("cifar100", data_dir=tmp_path / "cifar100" / "cifar-100-binary"), arrays)
 
 
+@pytest.mark.parametrize("with_meta", [True, False])
+def test_the_folder_of_the_python_version_is_recognised_by_its_meta(tmp_path, files, arrays, with_meta):
+    write(tmp_path, files, "python", archived=False)
+    folder = (tmp_path / "cifar-100-python").rename(tmp_path / "elsewhere")
+    if with_meta:
+        (folder / "meta").write_bytes(b"")
+        check(open_stream("cifar100", data_dir=folder), arrays)
+    else:
+        with pytest.raises(DataError, match="cifar100 is missing or incomplete"):
+            open_stream("cifar100", data_dir=folder)
+
+
 def test_the_seed_orders_the_classes(tmp_path, files):
     write(tmp_path, files, "binary", archived=False)
     natural, one, two = (open_stream("cifar100", data_dir=tmp_path, seed=s) for s in (None, 1, 2))
@@ -107,23 +118,18 @@ def refused(tmp_path, own_cache, sentence):
     with pytest.raises(DataError, match=sentence) as caught:
         open_stream("cifar100", data_dir=tmp_path)
     assert "logcl data get cifar100" in str(caught.value)
-    assert list((own_cache / "streams").iterdir()) == []
+    assert not list(own_cache.glob("streams/*"))
 
 
 @pytest.mark.parametrize("archived", [True, False])
 def test_bad_binary_files(tmp_path, files, own_cache, monkeypatch, archived):
     good = files["train.bin"]
-    for bad, sentence in (
-        (good[:-1], "ends after image 299 of 300"),
-        (good + b"x", "more than 300 images"),
-        (good[:-1] + bytes([good[-1] ^ 1]), "has the wrong checksum"),
-    ):
+    for bad in (good[:-1], good + b"x", good[:-1] + bytes([good[-1] ^ 1]), b""):
         write(tmp_path, {**files, "train.bin": bad}, "binary", archived)
-        refused(tmp_path, own_cache, sentence)
-    one_more = bytes([0, (good[1] + 1) % 100]) + good[2:]
-    trust(monkeypatch, {**files, "train.bin": one_more})
-    write(tmp_path, {**files, "train.bin": one_more}, "binary", archived)
-    refused(tmp_path, own_cache, "same number of images per class")
+        refused(tmp_path, own_cache, r"train\.bin.* has the wrong checksum")
+    monkeypatch.setattr(cifar100, "_LARGEST_FILE", len(good) - 1)
+    write(tmp_path, files, "binary", archived)
+    refused(tmp_path, own_cache, r"train\.bin' of more than")
 
 
 @pytest.mark.parametrize(
@@ -157,11 +163,11 @@ def test_broken_tars(tmp_path, files, own_cache):
         refused(tmp_path, own_cache, "binary.tar.gz.*(damaged|does not hold|checksum)")
     with tarfile.open(path, "w:gz") as archive:
         add(archive, "cifar-100-binary/train.bin", files["train.bin"])
-    refused(tmp_path, own_cache, r"does not hold test\.bin")
+    refused(tmp_path, own_cache, "does not hold test;")
     with tarfile.open(path, "w:gz") as archive:
         add(archive, "cifar-100-binary/train.bin", files["train.bin"])
-        add(archive, "elsewhere/train.bin", files["train.bin"])
-    refused(tmp_path, own_cache, r"holds train\.bin twice")
+        add(archive, "elsewhere/train.bin", files["test.bin"])
+    refused(tmp_path, own_cache, r"\(train\.bin\) has the wrong checksum")
 
 
 class Hostile:
@@ -180,7 +186,7 @@ def test_a_hostile_pickle_runs_nothing(tmp_path, files, own_cache, monkeypatch, 
     bad = pickle.dumps({b"data": Hostile(mark), b"fine_labels": []}, protocol=protocol)
     trust(monkeypatch, {**files, "train": bad})  # even if its checksum were right
     write(tmp_path, {**files, "train": bad}, "python", archived=False)
-    refused(tmp_path, own_cache, r"cannot be read \(it needs (posix|nt)\.system")
+    refused(tmp_path, own_cache, r"is damaged or truncated \(it needs (posix|nt)\.system")
     assert not mark.exists()
 
 
@@ -194,12 +200,10 @@ def test_a_hostile_pickle_runs_nothing(tmp_path, files, own_cache, monkeypatch, 
         b"Pname\n.",
         pickle.dumps([1]),
         pickle.dumps({b"data": 1, b"fine_labels": 2}),
-        pickle.dumps({b"data": np.zeros((3, 3072), np.uint8), b"fine_labels": [0]}, 2),
         pickle.dumps({b"data": np.zeros((3, 30), np.uint8), b"fine_labels": [0, 0, 0]}, 2),
-        pickle.dumps({b"data": np.zeros((3, 3072)), b"fine_labels": [0, 0, 0]}, 2),
         pickle.dumps({b"data": np.zeros((3, 3072), np.uint8), b"fine_labels": ["a", [], None]}, 2),
     ],
 )
 def test_other_pickles_are_refused(content):
-    with pytest.raises(pickle.UnpicklingError):
-        read_pickled(io.BytesIO(content), 3)
+    with pytest.raises(DataError, match="is damaged or truncated"), reading("train"):
+        cifar100.from_pickle(content)

@@ -53,7 +53,7 @@ def source_of(server):
     def source_of(*kinds):
         base = f"http://127.0.0.1:{server.server_port}"
         sums = {name: hashlib.md5(c, usedforsecurity=False).hexdigest() for name, c in CONTENT.items()}
-        return Source("things", sums, tuple(f"{base}/{kind}/" for kind in kinds), ())
+        return Source("things", sums, tuple(f"{base}/{kind}/" for kind in kinds), (), ())
 
     return source_of
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from logcl.core.errors import BadSettings, DataError, PassedOver
-from logcl.streams import folder, open_stream
+from logcl.streams import images, open_stream
 
 MODES = {"grey": "L", "colour": "RGB", "alpha": "RGBA", "palette": "P", "sixteen": "I;16"}
 
@@ -96,13 +96,13 @@ def test_task_folders_come_in_natural_order(tmp_path, make_images):
 def test_task_folders_leave_the_test_out(tmp_path, make_images):
     make_images(tmp_path / "test" / "cat", 1)
     make_images(tmp_path / "train" / "cat", 1)
-    assert folder.task_folders(tmp_path) == [tmp_path / "train"]
+    assert images.task_folders(tmp_path) == [tmp_path / "train"]
     make_images(tmp_path / "train" / "day10" / "cat", 1)
     with pytest.raises(DataError, match="day10 holds no images"):
         open_stream(tmp_path)
     shutil.rmtree(tmp_path / "train" / "cat")
     make_images(tmp_path / "train" / "day9" / "cat", 1)
-    assert folder.task_folders(tmp_path) == [tmp_path / "train" / "day9", tmp_path / "train" / "day10"]
+    assert images.task_folders(tmp_path) == [tmp_path / "train" / "day9", tmp_path / "train" / "day10"]
 
 
 def test_classes_may_be_called_train_and_test(tmp_path, make_images):
@@ -137,8 +137,8 @@ def test_too_many_tasks(tmp_path, make_images):
 
 def test_the_second_start_decodes_nothing(mixed, monkeypatch):
     first = open_stream(mixed)
-    monkeypatch.setattr(folder, "fill_images", None)
-    monkeypatch.setattr(folder, "infer_image_shape", None)
+    monkeypatch.setattr(images, "fill_images", None)
+    monkeypatch.setattr(images, "infer_image_shape", None)
     again = open_stream(mixed)
     assert np.array_equal(first.source_x, again.source_x)
     assert np.array_equal(first.test_x, again.test_x)

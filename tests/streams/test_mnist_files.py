@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from logcl.core.errors import DataError
-from logcl.streams import mnist, open_stream
+from logcl.streams import digits, open_stream
 
-SHAPES = {"train": 40, "test": 20}
+SIZES = {"train": 40, "t10k": 20}
 
 
 def idx(values):
@@ -22,19 +22,13 @@ def idx(values):
 @pytest.fixture
 def files(monkeypatch, rng):
     """File name → content of a small MNIST; LogCL is told to expect it."""
-    contents, expected = {}, {}
-    for part, count in SHAPES.items():
-        pair = []
-        for official, values in zip(
-            mnist.FILES[part],
-            (rng.integers(0, 256, (count, 4, 4), dtype=np.uint8), (np.arange(count) % 10).astype(np.uint8)),
-            strict=True,
-        ):
-            contents[official.name] = idx(values)
-            digest = hashlib.sha256(contents[official.name]).hexdigest()
-            pair.append(mnist.IdxFile(official.name, values.shape, digest))
-        expected[part] = tuple(pair)
-    monkeypatch.setattr(mnist, "FILES", expected)
+    contents = {}
+    for part, count in SIZES.items():
+        images = rng.integers(0, 256, (count, 4, 4), dtype=np.uint8)
+        contents[f"{part}-images-idx3-ubyte"] = idx(images)
+        contents[f"{part}-labels-idx1-ubyte"] = idx((np.arange(count) % 10).astype(np.uint8))
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    monkeypatch.setattr(digits, "SHA256", digests)
     return contents
 
 
@@ -94,22 +88,20 @@ def damaged(content, how):
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
-@pytest.mark.parametrize(
-    ("how", "sentence"),
-    [
-        ("magic", "has the magic number"),
-        ("counts", "has dimensions"),
-        ("short", "is damaged or truncated"),
-        ("header cut", "is damaged or truncated"),
-        ("long", "is longer than its header says"),
-        ("bit", "has the wrong checksum"),
-    ],
-)
-def test_bad_content(tmp_path, files, own_cache, name, how, sentence):
-    write(tmp_path, {**files, name: damaged(files[name], how)})
-    with pytest.raises(DataError, match=rf"{name}\.gz {sentence}.*logcl data get mnist"):
+@pytest.mark.parametrize("how", ["magic", "counts", "short", "header cut", "long", "bit"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_bad_content(tmp_path, files, own_cache, name, how, packed):
+    write(tmp_path, {**files, name: damaged(files[name], how)}, packed)
+    with pytest.raises(DataError, match=rf"{name}(\.gz)? has the wrong checksum.*logcl data get mnist"):
         open_stream("mnist", data_dir=tmp_path)
-    assert list((own_cache / "streams").iterdir()) == []
+    assert not list(own_cache.glob("streams/*"))
+
+
+def test_a_file_that_expands_to_any_size(tmp_path, files, monkeypatch):
+    monkeypatch.setattr(digits, "_LARGEST_FILE", 10**6)
+    write(tmp_path, {**files, "t10k-labels-idx1-ubyte": bytes(10**7)})
+    with pytest.raises(DataError, match=r"ubyte\.gz.* of more than 1,000,000 bytes.*logcl data get mnist"):
+        open_stream("mnist", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize("how", ["cut", "not gzip", "bit"])

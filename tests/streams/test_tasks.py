@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logcl.core.errors import BadSettings
-from logcl.streams.tasks import check_seed, class_order, cut_rows, group_rows, pieces_per_class, split_rows
+from logcl.streams.stream import check_seed, class_order, cut_rows, group_rows, pieces_per_class, split_rows
 
 labels = st.lists(st.integers(0, 7), min_size=1, max_size=60).map(lambda y: np.array(y, np.int64))
 seeds = st.none() | st.integers(0, 2**32)

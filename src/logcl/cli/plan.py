@@ -104,25 +104,21 @@ def _show_task(path: Path, incoming: int, as_json: bool) -> None:
     if type(n) is not int or type(unit) is not int or not (0 <= n < MOST_SAMPLES and unit >= 1):
         raise Damaged(f"{file.path}: the header has no valid n and unit; run `logcl verify`")
     change = allocation.plan(n, n + incoming, unit)
-    trained = sum(slot.samples for slot in change.train)
-    replayed = sum(slot.samples for slot in change.retire)
-    buffered = change.buffer
-    groups = {"keep": "stays", "retire": "is replayed and retired", "train": "is trained"}
+    trained, replayed = (sum(slot.samples for slot in slots) for slots in (change.train, change.retire))
+    slots = {"keep": change.keep, "retire": change.retire, "train": change.train}
     if as_json:
-        slots = {name: [slot._asdict() for slot in getattr(change, name)] for name in groups}
-        print_json(
-            {**slots, "buffer": len(buffered), "samples_trained": trained, "samples_replayed": replayed}
-        )
+        levels = {name: [slot._asdict() for slot in group] for name, group in slots.items()}
+        counts = {"samples_trained": trained, "samples_replayed": replayed}
+        print_json({**levels, "buffer": len(change.buffer), **counts})
         return
+    verbs = {"keep": "stays", "retire": "is replayed and retired", "train": "is trained"}
+    parts = [(f"level {slot.level}", verbs[name], *slot[1:]) for name in slots for slot in slots[name]]
+    if change.buffer:
+        parts.append(("buffer", "waits", change.buffer[0], change.buffer[-1]))
     rows = [
-        [f"level {slot.level}", verb, f"{slot.start:,} to {slot.stop:,}", f"{slot.samples:,}"]
-        for name, verb in groups.items()
-        for slot in getattr(change, name)
+        [part, verb, f"{start:,} to {stop:,}", f"{stop - start + 1:,}"] for part, verb, start, stop in parts
     ]
-    if buffered:
-        rows.append(["buffer", "waits", f"{buffered.start:,} to {buffered.stop - 1:,}", f"{len(buffered):,}"])
-    title = f"{path}: {n:,} samples, {incoming:,} incoming"
-    print_table(["", "what", "samples", "count"], rows, title)
+    print_table(["", "what", "samples", "count"], rows, f"{path}: {n:,} samples, {incoming:,} incoming")
     out.print(
         f"\n{trained:,} samples go through training, {replayed:,} of them replayed; "
         f"{len(change.keep)} level{'s' * (len(change.keep) != 1)} untouched."

@@ -19,9 +19,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.codecs import entropy
-from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
-from logcl.codecs.decoding import decode
-from logcl.codecs.quantised import FINENESS, QuantisedCodes
+from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings
+from logcl.codecs.quantised import FINENESS, QuantisedCodec, QuantisedCodes
 from logcl.core.images import rows_at_once
 from logcl.core.settings import ImageShape, Precision, Recipe, parse_as
 from logcl.nn import blobs, networks
@@ -95,7 +94,7 @@ class AutoencoderCodecSpec(CodecSpec):
         return self.decoder.image_shape
 
 
-class Autoencoder(Codec):
+class Autoencoder(QuantisedCodec):
     """A trained decoder, and the encoder if that was kept."""
 
     Settings = AutoencoderSettings
@@ -150,13 +149,15 @@ class Autoencoder(Codec):
             raise ValueError("this level did not keep its encoder")
         return QuantisedCodes.of(_symbols(self.analysis, x), len(x))
 
-    def decode(self, codes: QuantisedCodes, rows: Rows) -> Tensor:
-        """Images (m, C, H, W)."""
-        return decode(self.decoder, codes.inputs, rows, self.spec.shape)
+    @property
+    def length(self) -> int:
+        """Symbols of an image."""
+        return self.spec.decoder.length
 
-    def coarsen(self, codes: QuantisedCodes, factor: int = 2) -> QuantisedCodes:
-        """Symbols in larger steps; the decoder reads them as it did before."""
-        return codes.coarsened(factor)
+    def images(self, inputs: Tensor) -> Tensor:
+        """Through the decoder."""
+        image: Tensor = self.decoder(inputs)
+        return image
 
     def weights(self) -> dict[str, Tensor]:
         """Of the decoder, and of the encoder if that is kept."""
@@ -172,13 +173,6 @@ class Autoencoder(Codec):
         if any(key.startswith("analysis.") for key in weights):
             analysis = blobs.restore(Analysis, spec.decoder, weights, "analysis", name)
         return cls(spec, decoder, analysis)
-
-    def restore_codes(
-        self, tensors: Mapping[str, Tensor], indices: NDArray[np.int64], level_bytes: int, name: str
-    ) -> QuantisedCodes:
-        """Tables and streams."""
-        del level_bytes  # every stream has bytes of its own
-        return QuantisedCodes.restore(tensors, len(indices), 1, self.spec.decoder.length, name)
 
     @classmethod
     def steps(cls, settings: AutoencoderSettings, samples: int, *, warm: bool) -> int:

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import Tensor
-from typing_extensions import Self
 
 from logcl.core.settings import Frozen, ImageShape
 from logcl.nn import blobs
@@ -35,7 +34,7 @@ class CodecSettings(Frozen):
     """Which codec."""
 
     @classmethod
-    def for_images(cls, image_shape: ImageShape) -> Self:
+    def for_images(cls, image_shape: ImageShape) -> CodecSettings:
         """Good settings for images of this shape: the defaults, unless a codec knows better."""
         del image_shape
         return cls.model_validate({})
@@ -50,7 +49,7 @@ class RateSettings(CodecSettings):
     """Quality of a sample's first encoding in dB, 10 · log10(1 / mean squared error)."""
 
     @model_validator(mode="after")
-    def _one_target(self) -> Self:
+    def _one_target(self) -> RateSettings:
         if (self.bytes_per_sample is None) == (self.psnr is None):
             raise ValueError(f"codec {self.name} needs either bytes_per_sample or psnr")
         return self

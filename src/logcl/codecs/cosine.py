@@ -20,8 +20,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.codecs import entropy
-from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
-from logcl.codecs.quantised import FINENESS, ROUNDING, QuantisedCodes
+from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings
+from logcl.codecs.quantised import FINENESS, ROUNDING, QuantisedCodec, QuantisedCodes
 from logcl.core.errors import Damaged
 from logcl.core.images import rows_at_once
 from logcl.core.settings import ImageShape
@@ -61,7 +61,7 @@ class CosineSpec(CodecSpec):
         return self.image_shape
 
 
-class Cosine(Codec):
+class Cosine(QuantisedCodec):
     """A step size."""
 
     Settings = CosineSettings
@@ -71,6 +71,7 @@ class Cosine(Codec):
 
     def __init__(self, spec: CosineSpec) -> None:
         self.spec = spec
+        self.blocks = math.prod(grid(spec.shape))
 
     @classmethod
     def fit(
@@ -101,16 +102,10 @@ class Cosine(Codec):
         ]
         return QuantisedCodes.of(torch.cat(symbols), len(x))
 
-    def decode(self, codes: QuantisedCodes, rows: Rows) -> Tensor:
-        """Images (m, C, H, W)."""
-        at_once, device = rows_at_once(self.spec.shape), choose_device()
-        blocks = [
-            (self.images(torch.from_numpy(codes.inputs(rows[start : start + at_once])).to(device)) * 255)
-            .round()
-            .to("cpu", torch.uint8)
-            for start in range(0, len(rows), at_once)
-        ]
-        return torch.cat(blocks) if blocks else torch.empty((0, *self.spec.shape), dtype=torch.uint8)
+    @property
+    def length(self) -> int:
+        """Coefficients of a block."""
+        return math.prod(block(self.spec.shape))
 
     def images(self, inputs: Tensor) -> Tensor:
         """Quarters of symbols (n · blocks, coefficients) → images (n, C, H, W) in [0, 1]."""
@@ -122,24 +117,12 @@ class Cosine(Codec):
         image = tiles.permute(0, 3, 1, 4, 2, 5).reshape(-1, channels, rows * height, columns * width)
         return (image + 0.5).clamp(0, 1)[:, :, : shape[1], : shape[2]]
 
-    def coarsen(self, codes: QuantisedCodes, factor: int = 2) -> QuantisedCodes:
-        """Coefficients in larger steps: the same as rounding the decoded image anew."""
-        return codes.coarsened(factor)
-
     @classmethod
     def restore(cls, spec: CosineSpec, weights: Mapping[str, Tensor], name: str) -> Cosine:
         """The spec is all there is."""
         if weights:
             raise Damaged(f"{name} has weights, and its codec has none; `logcl verify` says what is intact")
         return cls(spec)
-
-    def restore_codes(
-        self, tensors: Mapping[str, Tensor], indices: NDArray[np.int64], level_bytes: int, name: str
-    ) -> QuantisedCodes:
-        """Tables and streams."""
-        del level_bytes  # every stream has bytes of its own
-        blocks = math.prod(grid(self.spec.shape))
-        return QuantisedCodes.restore(tensors, len(indices), blocks, coefficient_count(self.spec.shape), name)
 
     @classmethod
     def steps(cls, settings: CosineSettings, samples: int, *, warm: bool) -> int:
@@ -202,11 +185,6 @@ def block(image_shape: ImageShape) -> ImageShape:
     channels, height, width = image_shape
     rows, columns = grid(image_shape)
     return channels, -(-height // rows), -(-width // columns)
-
-
-def coefficient_count(image_shape: ImageShape) -> int:
-    """Numbers in the code of one block."""
-    return math.prod(block(image_shape))
 
 
 @functools.lru_cache

@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from logcl.codecs.base import Rows
 from logcl.core.images import rows_at_once
 from logcl.core.settings import ImageShape
+from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 
 
 @torch.no_grad()
 def decode(
-    decoder: nn.Module,
+    decoder: Callable[[Tensor], Tensor],
     inputs: Callable[[Rows], NDArray[np.float32]],
     rows: Rows,
     image_shape: ImageShape,
 ) -> Tensor:
     """Images (m, C, H, W), uint8 on the CPU, of what `inputs(rows)` gives the decoder."""
-    device = next(decoder.parameters()).device
-    at_once = rows_at_once(image_shape)
+    at_once, device = rows_at_once(image_shape), choose_device()
     blocks = [
         (decoder(torch.from_numpy(inputs(rows[start : start + at_once])).to(device)) * 255)
         .round()

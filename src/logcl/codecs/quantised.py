@@ -1,7 +1,8 @@
-"""Codes of integers, entropy coded: what the autoencoder and the cosine codec store."""
+"""Codes of integers, entropy coded, and what codecs that store them have in common."""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from logcl.codecs import entropy
-from logcl.codecs.base import Rows
+from logcl.codecs.base import Codec, Rows
+from logcl.codecs.decoding import decode
 from logcl.core.errors import Damaged
 
 FINENESS = 4
@@ -20,6 +22,37 @@ ROUNDING = 0.4
 """Fraction of a step that is added before rounding down: values near zero become zero, which saves more bytes
 than it costs in quality."""
 _LARGEST_FACTOR = 2**16
+
+
+class QuantisedCodec(Codec):
+    """A codec whose codes are integers; what they mean is up to `images`."""
+
+    blocks: int = 1
+    """Rows of integers per image."""
+
+    @property
+    @abc.abstractmethod
+    def length(self) -> int:
+        """Integers per row."""
+
+    @abc.abstractmethod
+    def images(self, inputs: Tensor) -> Tensor:
+        """Quarters of integers (n · blocks, length) → images (n, C, H, W) in [0, 1]."""
+
+    def decode(self, codes: QuantisedCodes, rows: Rows) -> Tensor:
+        """Images (m, C, H, W)."""
+        return decode(self.images, codes.inputs, rows, self.spec.shape)
+
+    def coarsen(self, codes: QuantisedCodes, factor: int = 2) -> QuantisedCodes:
+        """Integers in larger steps; the decoder reads them as it did before."""
+        return codes.coarsened(factor)
+
+    def restore_codes(
+        self, tensors: Mapping[str, Tensor], indices: NDArray[np.int64], level_bytes: int, name: str
+    ) -> QuantisedCodes:
+        """Tables and streams."""
+        del level_bytes  # every stream has bytes of its own
+        return QuantisedCodes.restore(tensors, len(indices), self.blocks, self.length, name)
 
 
 @dataclass(frozen=True)

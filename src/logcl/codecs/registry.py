@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from inspect import isabstract
 from pkgutil import iter_modules
 from typing import Annotated, Any
 
@@ -56,7 +57,7 @@ def _in_file(name: str) -> type[Codec] | None:
     module = import_module(f"{codecs.__name__}.{name}")
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Codec) and value.__module__ == module.__name__:
-            return None if value is Codec else value
+            return None if isabstract(value) else value
     return None
 
 

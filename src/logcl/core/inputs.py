@@ -59,27 +59,19 @@ def to_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
     """Pixel values of any shape, integers in 0 to 255 or floats in [0, 1], as uint8."""
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
-    if array.dtype.kind == "f":
-        if not np.isfinite(array).all():
-            bad = np.argwhere(~np.isfinite(array))[0]
-            raise BadInput(
-                f"image {bad[0]} has a NaN or infinite pixel at {tuple(map(int, bad[1:]))}; remove that image"
-            )
-        low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
-        if low < 0 or high > 1:
-            raise BadInput(
-                f"float images must lie in [0, 1], but these range from {low:g} to {high:g}; scale them first"
-            )
-        pixels: NDArray[np.uint8] = np.rint(array * 255).astype(np.uint8)
-        return pixels
-    if array.dtype.kind in "iu":
-        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
-        if low < 0 or high > 255:
-            raise BadInput(
-                f"integer images must lie in 0 to 255, but these range from {low} to {high}; scale them first"
-            )
-        return array.astype(np.uint8)
-    raise BadInput(f"images of type {array.dtype} are not supported; use uint8 or floats in [0, 1]")
+    if array.dtype.kind not in "fiu":
+        raise BadInput(f"images of type {array.dtype} are not supported; use uint8 or floats in [0, 1]")
+    is_float = array.dtype.kind == "f"
+    if is_float and not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))[0]
+        raise BadInput(
+            f"image {bad[0]} has a NaN or infinite pixel at {tuple(map(int, bad[1:]))}; remove that image"
+        )
+    low, high = (array.min(), array.max()) if array.size else (0, 0)
+    if low < 0 or high > (1 if is_float else 255):
+        allowed = "float images must lie in [0, 1]" if is_float else "integer images must lie in 0 to 255"
+        raise BadInput(f"{allowed}, but these range from {low:.6g} to {high:.6g}; scale them first")
+    return (np.rint(array * 255) if is_float else array).astype(np.uint8)
 
 
 def as_labels(labels: Any, count: int) -> NDArray[Any]:

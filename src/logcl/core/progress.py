@@ -52,29 +52,6 @@ class Silent(Progress):
         yield lambda *_, **__: None
 
 
-class CountedProgress:
-    """Also counts the steps of all bars on one bar for the whole job, which estimates the total time left."""
-
-    def __init__(self, inner: Progress, count: Advance) -> None:
-        self._inner = inner
-        self._count = count
-
-    @contextmanager
-    def track(self, description: str, total: int) -> Iterator[Advance]:
-        """One bar of the inner progress; its steps count towards the whole."""
-        with self._inner.track(description, total) as advance_inner:
-
-            def advance(steps: int = 1, note: str = "") -> None:
-                advance_inner(steps, note=note)
-                self._count(steps)
-
-            yield advance
-
-    def log(self, moment: Moment) -> None:
-        """Log to the inner progress."""
-        self._inner.log(moment)
-
-
 class WithCallbacks:
     """Calls callbacks with every logged moment, in addition to what the inner progress does."""
 
@@ -91,3 +68,22 @@ class WithCallbacks:
         self._inner.log(moment)
         for callback in self._callbacks:
             callback(moment)
+
+
+class CountedProgress(WithCallbacks):
+    """Also counts the steps of all bars on one bar for the whole job, which estimates the total time left."""
+
+    def __init__(self, inner: Progress, count: Advance) -> None:
+        super().__init__(inner, ())
+        self._count = count
+
+    @contextmanager
+    def track(self, description: str, total: int) -> Iterator[Advance]:
+        """One bar of the inner progress; its steps count towards the whole."""
+        with super().track(description, total) as advance_inner:
+
+            def advance(steps: int = 1, note: str = "") -> None:
+                advance_inner(steps, note=note)
+                self._count(steps)
+
+            yield advance

@@ -19,8 +19,8 @@ def human_bytes(count: float) -> str:
     """1,234 B, 12.3 kB, 4.56 MB, ..."""
     if count < 10_000:
         return f"{count:,.0f} B"
-    power = next((power for power in (1, 2, 3) if count < 999.5 * 1000**power), 4)
-    return f"{_three_digits(count / 1000**power)} {('kB', 'MB', 'GB', 'TB')[power - 1]}"
+    power = next((power for power in (1, 2, 3, 4) if count < 999.5 * 1000**power), 5)
+    return f"{_three_digits(count / 1000**power)} {'kMGTP'[power - 1]}B"
 
 
 def human_seconds(seconds: float) -> str:

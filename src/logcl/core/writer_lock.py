@@ -21,22 +21,14 @@ from logcl.core.errors import Busy, CannotWrite
 if sys.platform == "win32":
     import msvcrt
 
-    def _try_lock(handle: int) -> bool:
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
+    def _lock(handle: int) -> None:
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
 
-    def _try_lock(handle: int) -> bool:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+    def _lock(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 _held: set[int] = set()
@@ -93,15 +85,16 @@ def _acquire(path: Path, memory: Path) -> int:
                 f"{memory} cannot be locked for writing ({error.strerror}: {path}); check the permissions"
             ) from error
         try:
-            locked = _try_lock(handle)
+            _lock(handle)
+        except (BlockingIOError, PermissionError):  # what Unix and Windows raise if the file is locked
+            os.close(handle)
+            busy = f"{memory} is being written by {_holder(path)}; try again when it has finished"
+            raise Busy(busy) from None
         except OSError as error:
             os.close(handle)
             raise CannotWrite(
                 f"{memory} is on a file system without locks ({error.strerror}); move it to one that has them"
             ) from error
-        if not locked:
-            os.close(handle)
-            raise Busy(f"{memory} is being written by {_holder(path)}; try again when it has finished")
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), path.stat()):
                 return handle

@@ -28,7 +28,6 @@ from logcl.nn import blobs
 from logcl.streams import Stream
 
 NAME = "checkpoint.safetensors"
-_METHOD = "method."
 _PRESENTATION = ("cli", "experiments/bench", "experiments/report")  # code that cannot change a result
 
 Earlier = Literal["continue", "continue or replace", "replace"]
@@ -54,9 +53,8 @@ class Checkpoint(Frozen):
 
 def write(folder: Path, about: Checkpoint, state: State) -> None:
     """Replace the checkpoint of a run folder."""
-    tensors = {_METHOD + name: value for name, value in state.items()}
-    digest = hashlib.sha256(blobs.pack(about, tensors)).hexdigest()
-    write_atomically(folder / NAME, blobs.pack(about.model_copy(update={"digest": digest}), tensors))
+    digest = hashlib.sha256(blobs.pack(about, state)).hexdigest()
+    write_atomically(folder / NAME, blobs.pack(about.model_copy(update={"digest": digest}), state))
 
 
 def read(folder: Path) -> tuple[Checkpoint, State] | None:
@@ -65,19 +63,18 @@ def read(folder: Path) -> tuple[Checkpoint, State] | None:
     if not path.exists():
         return None
     try:
-        about, tensors = blobs.unpack(path.read_bytes(), Checkpoint, str(path))
-        content = blobs.pack(about.model_copy(update={"digest": ""}), tensors)
-        intact = hashlib.sha256(content).hexdigest() == about.digest
-    except Damaged:
-        intact = False
-    except OSError as error:
-        raise Occupied(f"{path} cannot be read ({error.strerror}); choose another --out") from error
-    if not intact:
+        about, state = blobs.unpack(path.read_bytes(), Checkpoint, str(path))
+        content = blobs.pack(about.model_copy(update={"digest": ""}), state)
+        if hashlib.sha256(content).hexdigest() != about.digest:
+            raise Damaged(str(path))
+    except Damaged as error:
         raise Occupied(
             f"{path} is damaged or was written by another version of LogCL; add --overwrite to start over, "
             "or choose another --out"
-        )
-    return about, {name.removeprefix(_METHOD): value for name, value in tensors.items()}
+        ) from error
+    except OSError as error:
+        raise Occupied(f"{path} cannot be read ({error.strerror}); choose another --out") from error
+    return about, state
 
 
 def resume(folder: Path, fingerprint: str, earlier: Earlier) -> tuple[Checkpoint, State] | None:
@@ -105,18 +102,16 @@ def resume(folder: Path, fingerprint: str, earlier: Earlier) -> tuple[Checkpoint
 def _clear(folder: Path) -> None:
     """Remove an earlier run. Called as late as possible: when the run that replaces it is about to start."""
     try:
-        for name in (MEMORY, f"{MEMORY}-journal", "result.json"):
-            (folder / name).unlink(missing_ok=True)
-        remove(folder)
+        remove(folder, MEMORY, f"{MEMORY}-journal", "result.json")
     except OSError as error:
         raise CannotWrite(
             f"{error.filename} cannot be replaced ({error.strerror}); choose another --out"
         ) from error
 
 
-def remove(folder: Path) -> None:
-    """Remove the checkpoint of a run folder, and partial ones that killed processes left."""
-    for path in (folder / NAME, *folder.glob(f".{NAME}.*.new")):
+def remove(folder: Path, *others: str) -> None:
+    """Remove other files and the checkpoint of a run folder, and partial ones that killed processes left."""
+    for path in (*map(folder.joinpath, others), folder / NAME, *folder.glob(f".{NAME}.*.new")):
         path.unlink(missing_ok=True)
 
 

@@ -51,32 +51,29 @@ def confusion(true: NDArray[np.int64], predicted: NDArray[np.int64]) -> tuple[tu
 def reconstruction(stream: Stream, replayed: Replayed) -> tuple[GenerationError, ...]:
     """Replay against the originals, which only an experiment still has, by generation."""
     errors = squared_errors(_originals(stream, replayed.arrival), replayed.x)
-    found = []
-    for generation in np.unique(replayed.generations):
-        mine = errors[replayed.generations == generation]
-        counts, _ = np.histogram(mine.clip(ERROR_BINS[0], ERROR_BINS[-1]), ERROR_BINS)
-        found.append(
-            GenerationError(
-                generation=int(generation),
-                samples=len(mine),
-                mse=float(mine.mean()),
-                histogram=tuple(map(int, counts)),
-            )
+    found = {int(g): errors[replayed.generations == g] for g in np.unique(replayed.generations)}
+    return tuple(
+        GenerationError(
+            generation=generation,
+            samples=len(mine),
+            mse=float(mine.mean()),
+            histogram=tuple(np.histogram(mine.clip(ERROR_BINS[0], ERROR_BINS[-1]), ERROR_BINS)[0].tolist()),
         )
-    return tuple(found)
+        for generation, mine in found.items()
+    )
 
 
 def examples(stream: Stream, replayed: Replayed) -> tuple[Examples, ...]:
     """A few evenly spaced samples of each level and generation, with their originals."""
     found = []
-    for level, generation in np.unique(np.stack([replayed.levels, replayed.generations]), axis=1).T:
+    for level, generation in np.unique([replayed.levels, replayed.generations], axis=1).T.tolist():
         mine = np.flatnonzero((replayed.levels == level) & (replayed.generations == generation))
         some = mine[np.linspace(0, len(mine) - 1, min(_EXAMPLES, len(mine))).astype(int)]
         found.append(
             Examples(
-                level=int(level),
-                generation=int(generation),
-                arrival=tuple(int(number) + 1 for number in replayed.arrival[some]),
+                level=level,
+                generation=generation,
+                arrival=tuple((replayed.arrival[some] + 1).tolist()),
                 originals=_png(_originals(stream, replayed.arrival[some])),
                 replayed=_png(replayed.x[some]),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,15 +34,20 @@ class GenerationError(Frozen):
     histogram: tuple[int, ...] = ()
     """Samples per bin of `ERROR_BINS`; errors outside the range count in the first or last bin."""
 
+    @property
+    def psnr(self) -> float | None:
+        """In dB; None if there is no error."""
+        return -10 * math.log10(self.mse) if self.mse else None
+
 
 def pooled(errors: Sequence[GenerationError]) -> GenerationError:
     """The errors of several generations as if they were one, named after the first."""
     samples = [error.samples for error in errors]
     histograms = [error.histogram for error in errors if error.histogram]
     return GenerationError(
-        generation=errors[0].generation,
+        generation=errors[0].generation if errors else -1,
         samples=sum(samples),
-        mse=float(np.average([error.mse for error in errors], weights=samples)),
+        mse=float(np.average([error.mse for error in errors], weights=samples)) if errors else 0.0,
         histogram=tuple(map(sum, zip(*histograms, strict=True))),
     )
 

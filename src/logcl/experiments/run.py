@@ -5,13 +5,19 @@ method × stream → Result
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from logcl import allocation, methods
@@ -19,7 +25,7 @@ from logcl.core.errors import BadInput, BadSettings
 from logcl.core.files import write_atomically
 from logcl.core.progress import Progress, Silent
 from logcl.core.writer_lock import writer_lock
-from logcl.experiments import checkpoint, environment, measures
+from logcl.experiments import checkpoint, measures
 from logcl.experiments.checkpoint import Checkpoint, Earlier
 from logcl.experiments.result import Result, TaskRecord, make_folder
 from logcl.memory.presets import USUAL_BUDGET
@@ -64,7 +70,7 @@ def run(
         "options": method.options.model_dump(mode="json"),
         "budget": budget,
         "evaluate": evaluate,
-        "versions": environment.versions(),
+        "versions": _versions(),
     }
     fingerprint = checkpoint.fingerprint(stream, choices)
     make_folder(folder)
@@ -87,10 +93,16 @@ def run(
                     predicted = method.predict(stream.test_x)
                 row = measures.accuracy_by_task(stream, predicted)
                 accuracy = measures.accuracy_so_far(stream, number, predicted)
-            spent = {phase: s - before.get(phase, 0.0) for phase, s in _seconds(clock).items()}
+            record = TaskRecord(
+                **asdict(method.effort() if isinstance(method, HasEffort) else Effort(0, 0, 0)),
+                samples=len(task),
+                memory_bytes=method.nbytes(),
+                accuracy=accuracy,
+                seconds={phase: s - before.get(phase, 0.0) for phase, s in _seconds(clock).items()},
+            )
             done = Checkpoint(
                 fingerprint=fingerprint,
-                records=(*done.records, _record(method, len(task), accuracy, spent)),
+                records=(*done.records, record),
                 matrix=(*done.matrix, row),
                 seconds=dict(clock.seconds),
             )
@@ -125,17 +137,6 @@ def _start(method: Method, folder: Path, fingerprint: str, earlier: Earlier) -> 
     return done
 
 
-def _record(method: Method, samples: int, accuracy: float | None, seconds: dict[str, float]) -> TaskRecord:
-    effort = method.effort() if isinstance(method, HasEffort) else Effort(0, 0, 0)
-    return TaskRecord(
-        **asdict(effort),
-        samples=samples,
-        memory_bytes=method.nbytes(),
-        accuracy=accuracy,
-        seconds=seconds,
-    )
-
-
 def _result(
     stream: Stream, method: Method, done: Checkpoint, predicted: NDArray[np.int64], choices: dict[str, Any]
 ) -> Result:
@@ -167,8 +168,8 @@ def _result(
         examples=examples,
         max_generation=generations,
         trap=trap,
-        hardware=environment.hardware(),
-        commit=environment.commit(),
+        hardware=_hardware(),
+        commit=_commit(),
         finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
 
@@ -179,3 +180,38 @@ def _seconds(clock: Clock) -> dict[str, float]:
     inner = seconds.get("absorb", 0.0) + seconds.get("train", 0.0)
     outer = sum(seconds.pop(phase, 0.0) for phase in ("learn", "predict", "diagnose"))
     return {**seconds, "other": max(outer - inner, 0.0)}
+
+
+def _versions() -> dict[str, str]:
+    """Of Python and the packages that affect a result."""
+    packages = {name: version(name) for name in ("logcl", "torch", "numpy", "safetensors")}
+    return {"python": platform.python_version(), **packages}
+
+
+def _hardware() -> dict[str, str | int]:
+    """Processor, cores, threads in use, operating system."""
+    processor = platform.processor() or platform.machine()
+    if sys.platform == "linux":
+        names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+        processor = names[0].split(":", 1)[1].strip() if names else processor
+    return {
+        "processor": processor,
+        "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+        "system": platform.platform(),
+    }
+
+
+def _commit() -> str | None:
+    """Commit of the checkout this code runs from, with a + after local changes; None if it is installed."""
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True)
+
+    try:
+        if git("ls-files", "--error-unmatch", __file__).returncode:
+            return None
+        changed = git("diff", "--quiet", "HEAD", "--", "..").returncode
+        return git("rev-parse", "HEAD").stdout.strip() + ("+" if changed else "")
+    except OSError:
+        return None  # git is not installed

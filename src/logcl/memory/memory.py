@@ -273,7 +273,7 @@ class Memory:
         return problems
 
     def _moment(self, plan: allocation.Plan, entry: Entry, seconds: float) -> Moment:
-        """What callbacks are told once a task is in."""
+        """What callbacks receive once a task is committed."""
         return Moment(
             "memory", entry.stop, entry.stop,
             {

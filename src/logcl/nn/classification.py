@@ -21,15 +21,6 @@ Fetch = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Takes the rows of a batch; returns uint8 images (n, C, H, W) and class numbers (n,)."""
 
 
-def train_network(
-    spec: networks.ClassifierSpec, fetch: Fetch, count: int, settings: ClassifierSettings, work: Work
-) -> nn.Module:
-    """A new classifier, trained on `count` samples."""
-    network = new_network(spec, work)
-    train_on(network, fetch, count, settings, work)
-    return network
-
-
 def train_on(network: nn.Module, fetch: Fetch, count: int, settings: ClassifierSettings, work: Work) -> None:
     """Train on `count` samples, in place."""
     fit(network, lambda rows: batch_loss(network, *fetch(rows), settings), count, settings, work)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -134,14 +134,11 @@ def _batches(count: int, recipe: Recipe, steps: int, generator: torch.Generator)
 
 def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     parameters = list(network.parameters())
-    rate, decay = recipe.learning_rate, recipe.weight_decay
     fused = parameters[0].device.type in ("cpu", "cuda")
+    common: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay, "fused": fused}
     if recipe.optimiser == "adam":
-        return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=fused)
-    momentum = recipe.momentum
-    return torch.optim.SGD(
-        parameters, lr=rate, momentum=momentum, nesterov=momentum > 0, weight_decay=decay, fused=fused
-    )
+        return torch.optim.AdamW(parameters, **common)
+    return torch.optim.SGD(parameters, momentum=recipe.momentum, nesterov=recipe.momentum > 0, **common)
 
 
 class _Schedule:
@@ -162,7 +159,12 @@ class _Schedule:
             since, factor = self._cooling
             return factor * (1 - (step - since) / (self.end - since + 1))
         if self.recipe.schedule == "one-cycle":
-            return _one_cycle(step - 1, self._planned)
+            # Linearly up from 1/25 in the first quarter, then down to zero along a cosine.
+            rise = max(self._planned // 4, 1)
+            if step <= rise:
+                return 0.04 + 0.96 * (step - 1) / rise
+            fall = (step - 1 - rise) / max(self._planned - rise, 1)
+            return 0.5 + 0.5 * math.cos(math.pi * min(fall, 1.0))
         if self.recipe.schedule == "exponential":
             return self.recipe.decay ** ((step - 1) // self.steps_per_epoch)
         return 1.0
@@ -176,14 +178,6 @@ class _Schedule:
         if self.recipe.patience and self._stale >= self.recipe.patience and self._cooling is None:
             self._cooling = step, self.factor(step)
             self.end = min(step + max(step // 4, 1), self._planned)
-
-
-def _one_cycle(step: int, steps: int) -> float:
-    """Linearly up from 1/25 in the first quarter, then down to zero along a cosine."""
-    rise = max(steps // 4, 1)
-    if step < rise:
-        return 0.04 + 0.96 * step / rise
-    return 0.5 + 0.5 * math.cos(math.pi * min((step - rise) / max(steps - rise, 1), 1.0))
 
 
 @contextmanager

@@ -16,13 +16,20 @@ from logcl.core.progress import Progress, Silent
 from logcl.core.settings import ImageShape
 from logcl.streams.archives import reading
 from logcl.streams.arrays import load_npz, read_npz, read_npz_images
-from logcl.streams.cache import Decoded
-from logcl.streams.catalog import CATALOG, Named
-from logcl.streams.folder import list_folder, load_folder, task_folders
-from logcl.streams.images import list_all_images, read_folder
+from logcl.streams.catalog import CATALOG
+from logcl.streams.images import list_all_images, load_folder, read_folder, task_folders
 from logcl.streams.pixels import read_image
-from logcl.streams.stream import Classes, Pixels, Rows, Stream, Task
-from logcl.streams.tasks import check_seed, class_order, cut_rows, group_rows, split_rows
+from logcl.streams.stream import (
+    Classes,
+    Pixels,
+    Stream,
+    Task,
+    check_seed,
+    class_order,
+    cut_rows,
+    group_rows,
+    split_rows,
+)
 
 __all__ = [
     "CATALOG", "Classes", "ImageShape", "Pixels", "Stream", "Task", "open_stream", "read_images", "read_npz",
@@ -99,20 +106,46 @@ def open_stream(
     (C, H, W) is for image files: other data is not resized.
     """
     check_seed(seed)
-    if str(name_or_path) in CATALOG:
-        folder = Path(data_dir).expanduser() if data_dir is not None else None
-        return _open_named(CATALOG[str(name_or_path)], folder, tasks, seed, image_shape, progress)
     path = Path(name_or_path)
-    if _is_folder(path):
-        return _open_folder(path, tasks, seed, image_shape, progress)
-    data = load_npz(path, progress)
-    _refuse_other_shape(str(path), data, image_shape)
-    return _cut(path.stem, data, tasks, _USER_TASKS, seed)
+    named = CATALOG.get(str(name_or_path))
+    groups = None
+    if named is not None:
+        name = named.name
+        data = named.load(Path(data_dir).expanduser() if data_dir is not None else None, progress)
+    elif _is_folder(path):
+        name = path.resolve().name
+        data, groups = load_folder(path, image_shape, progress)
+    else:
+        name = path.stem
+        data = load_npz(path, progress)
+    x, y = data.train.x, data.train.y
+    if image_shape is not None and tuple(image_shape) != x.shape[1:]:
+        raise BadSettings(
+            f"the images of {name_or_path} have shape {x.shape[1:]}, not {tuple(image_shape)}; leave out the "
+            "image shape, as only image files are resized"
+        )
+    rows, test = np.arange(len(y)), data.test
+    if test is None:
+        rows, test_rows = split_rows(y if groups is None else groups * len(data.classes) + y, seed)
+        test = Task(x[test_rows], y[test_rows])
+    if groups is None:
+        order = class_order(len(data.classes), seed if named is not None and named.order_by_seed else None)
+        if tasks is None:
+            tasks = min(named.tasks if named is not None else _USER_TASKS, len(data.classes))
+        members = cut_rows(y, rows, order, tasks, seed)
+    elif tasks in (None, groups[-1] + 1):
+        members = group_rows(groups, rows, seed)
+    else:
+        raise BadSettings(
+            f"{path} holds {groups[-1] + 1} task folders and cannot be split into {tasks} tasks; leave out "
+            "the number of tasks"
+        )
+    return Stream(name, data.classes, x, y, members, test.x, test.y)
 
 
 def _is_folder(path: Path) -> bool:
     """Whether user data is a folder; otherwise it is an `.npz` file."""
-    with reading(path, "check the path and its permissions"):
+    with reading(path):
         is_folder, is_file = path.is_dir(), path.is_file()
     if not is_folder and not is_file:
         raise DataError(
@@ -122,74 +155,3 @@ def _is_folder(path: Path) -> bool:
     if is_file and path.suffix.lower() != ".npz":
         raise DataError(f"{path} is not an .npz file; give one, or a folder of class-named folders of images")
     return is_folder
-
-
-def _open_named(
-    named: Named,
-    data_dir: Path | None,
-    tasks: int | None,
-    seed: int | None,
-    image_shape: ImageShape | None,
-    progress: Progress,
-) -> Stream:
-    data = named.load(data_dir, progress)
-    _refuse_other_shape(named.name, data, image_shape)
-    order = class_order(len(data.classes), seed) if named.order_by_seed else None
-    return _cut(named.name, data, tasks, named.tasks, seed, order)
-
-
-def _open_folder(
-    path: Path, tasks: int | None, seed: int | None, image_shape: ImageShape | None, progress: Progress
-) -> Stream:
-    listing = list_folder(path)
-    data = load_folder(path, listing, image_shape, progress)
-    if not listing.has_tasks:
-        return _cut(path.resolve().name, data, tasks, _USER_TASKS, seed)
-    if tasks not in (None, len(listing.tasks)):
-        raise BadSettings(
-            f"{path} holds {len(listing.tasks)} task folders and cannot be split into {tasks} tasks; "
-            "leave out the number of tasks"
-        )
-    groups = listing.task_of_row
-    rows, test_rows = _split(data, groups * len(data.classes) + data.train.y, seed)
-    return _stream(path.resolve().name, data, group_rows(groups, rows, seed), test_rows)
-
-
-def _cut(
-    name: str,
-    data: Decoded,
-    tasks: int | None,
-    default_tasks: int,
-    seed: int | None,
-    order: tuple[int, ...] | None = None,
-) -> Stream:
-    """Split off a test set if there is none, and cut the classes, by default in natural order, into tasks."""
-    if tasks is None:
-        tasks = min(default_tasks, len(data.classes))
-    rows, test_rows = _split(data, data.train.y, seed)
-    order = order or class_order(len(data.classes), None)
-    return _stream(name, data, cut_rows(data.train.y, rows, order, tasks, seed), test_rows)
-
-
-def _split(data: Decoded, strata: Classes, seed: int | None) -> tuple[Rows, Rows | None]:
-    if data.test is not None:
-        return np.arange(len(strata)), None
-    return split_rows(strata, seed)
-
-
-def _stream(name: str, data: Decoded, members: tuple[Rows, ...], test_rows: Rows | None) -> Stream:
-    train = data.train
-    if data.test is not None:
-        test_x, test_y = data.test.x, data.test.y
-    else:
-        test_x, test_y = train.x[test_rows], train.y[test_rows]
-    return Stream(name, data.classes, train.x, train.y, members, test_x, test_y)
-
-
-def _refuse_other_shape(name: str, data: Decoded, image_shape: ImageShape | None) -> None:
-    own = data.train.x.shape[1:]
-    if image_shape is not None and tuple(image_shape) != own:
-        raise BadSettings(
-            f"the images of {name} have shape {own}, not {tuple(image_shape)}; leave out the image shape, as "
-            "only image files are resized"
-        )

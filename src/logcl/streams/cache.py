@@ -22,17 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 import platformdirs
 from numpy.typing import NDArray
 
 from logcl.core.errors import DataError
 from logcl.core.settings import ImageShape
-from logcl.streams.stream import Task
+from logcl.streams.stream import Pixels, Task
 
 DECODING_VERSION = 1
 """Increase it when a decoder returns different arrays than before; older entries are then rebuilt."""
 
-_ABANDONED_SECONDS = 24 * 3600
+_BUILDING = ".building-"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,18 @@ class Blueprint:
     fill: Callable[[Mapping[str, Task]], None]
 
 
+def blueprint_of(classes: tuple[str, ...], **parts: tuple[Pixels, NDArray[Any]]) -> Blueprint:
+    """The blueprint of images (n, C, H, W) and class indices (n,) that are in memory already."""
+
+    def fill(out: Mapping[str, Task]) -> None:
+        for name, (x, y) in parts.items():
+            out[name].x[:], out[name].y[:] = x, y
+
+    channels, height, width = parts["train"][0].shape[1:]
+    sizes = {name: len(y) for name, (_, y) in parts.items()}
+    return Blueprint(classes, (channels, height, width), sizes, fill)
+
+
 def cache_folder() -> Path:
     """The folder for downloads and decoded arrays: LOGCL_CACHE, else the platform's cache folder."""
     override = os.environ.get("LOGCL_CACHE")
@@ -62,13 +75,16 @@ def cache_folder() -> Path:
 
 
 def fingerprint(paths: Iterable[Path], *extra: object) -> str:
-    """A digest of the names, sizes and modification times of files, and of anything else that matters."""
-    digest = hashlib.sha256(repr((DECODING_VERSION, *extra)).encode())
+    """A digest of the names, sizes and modification times of files, of Pillow's version and of `extra`.
+
+    Of a folder, the files two levels below count.
+    """
+    digest = hashlib.sha256(repr((DECODING_VERSION, PIL.__version__, *extra)).encode())
     for path in paths:
-        status = path.stat()
-        digest.update(
-            f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape")
-        )
+        for file in sorted(path.glob("*/*/*")) if path.is_dir() else [path]:
+            status = file.stat()
+            line = f"{file.name}\0{status.st_size}\0{status.st_mtime_ns}\n"
+            digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]
 
 
@@ -83,27 +99,28 @@ def cached(name: str, mark: str, plan: Callable[[], Blueprint], *, rebuild: bool
 
     `rebuild` decodes again in any case. If the decoder fails, nothing is left behind.
     """
-    entry = cache_folder() / "streams" / f"{name}-{mark}"
-    found = None if rebuild else _open_entry(entry)
+    streams = cache_folder() / "streams"
+    entry = streams / f"{name}-{mark}"
+    if rebuild:
+        shutil.rmtree(entry, ignore_errors=True)
+    found = _open_entry(entry)
     if found is not None:
         return found
     blueprint = plan()
-    building = _start_building(entry)
-    if building is None:
-        return _decode_in_memory(blueprint)
-    try:
-        try:
+    with contextlib.suppress(OSError):  # the folder cannot be written or the disk is full: no cache
+        streams.mkdir(parents=True, exist_ok=True)
+        _sweep(streams, name, entry)
+        with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=streams, ignore_cleanup_errors=True) as folder:
+            building = Path(folder, "new")
+            building.mkdir()
             parts = _allocate(blueprint, building)
-        except OSError:  # the disk is full; decoding has not started
-            return _decode_in_memory(blueprint)
-        blueprint.fill(parts)
-        del parts  # unmaps the files: Windows cannot rename a folder with open files
-        if not rebuild and (found := _open_entry(entry)) is not None:
-            return found
-        _publish(blueprint, building, entry)
-        _drop_outdated(name, entry)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+            blueprint.fill(parts)
+            del parts  # unmaps the files: Windows cannot rename a folder with open files
+            if _open_entry(entry) is None:
+                _seal(blueprint, building)
+                if entry.exists():
+                    entry.rename(Path(folder, "damaged"))
+                building.rename(entry)
     found = _open_entry(entry)
     return found if found is not None else _decode_in_memory(blueprint)
 
@@ -120,66 +137,41 @@ def _decode_in_memory(blueprint: Blueprint) -> Decoded:
 
 
 def _allocate(blueprint: Blueprint, folder: Path | None) -> dict[str, Task]:
-    parts = {}
-    for name, size in blueprint.sizes.items():
-        x_shape = (size, *blueprint.image_shape)
+    """Arrays to fill: files in `folder`, or in memory."""
+
+    def new(name: str, dtype: type, *shape: int) -> NDArray[Any]:
         if folder is None:
-            parts[name] = Task(np.empty(x_shape, np.uint8), np.empty(size, np.int64))
-        else:
-            x = _new_map(folder / f"{name}_x.npy", np.dtype(np.uint8), x_shape)
-            parts[name] = Task(x, _new_map(folder / f"{name}_y.npy", np.dtype(np.int64), (size,)))
-    return parts
+            return np.empty(shape, dtype)
+        path = folder / f"{name}.npy"
+        array: NDArray[Any] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        if hasattr(os, "posix_fallocate"):
+            # Without reserved blocks, a full disk kills the process when a page cannot be written.
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        return array
+
+    return {
+        name: Task(new(f"{name}_x", np.uint8, size, *blueprint.image_shape), new(f"{name}_y", np.int64, size))
+        for name, size in blueprint.sizes.items()
+    }
 
 
-def _new_map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    array: NDArray[Any] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-    if hasattr(os, "posix_fallocate"):
-        # Without reserved blocks, a full disk kills the process when a page cannot be written.
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    return array
+def _seal(blueprint: Blueprint, building: Path) -> None:
+    """Describe the arrays in meta.json and write everything to disk."""
+    meta = {"classes": blueprint.classes, "shape": blueprint.image_shape, "samples": dict(blueprint.sizes)}
+    (building / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    for file in building.iterdir():
+        with file.open("r+b") as handle:
+            os.fsync(handle.fileno())
 
 
-def _start_building(entry: Path) -> Path | None:
-    """A new folder beside `entry`, or None if the cache cannot be written."""
-    try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        for left in entry.parent.glob(".building-*"):
-            if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
-        return Path(tempfile.mkdtemp(prefix=".building-", dir=entry.parent))
-    except OSError:
-        return None
-
-
-def _publish(blueprint: Blueprint, building: Path, entry: Path) -> None:
-    """Rename the finished folder to `entry`; if that fails, there is no entry."""
-    try:
-        sizes = {file.name: file.stat().st_size for file in building.iterdir()}
-        meta = {
-            "classes": blueprint.classes,
-            "shape": blueprint.image_shape,
-            "samples": dict(blueprint.sizes),
-        }
-        (building / "meta.json").write_text(json.dumps({**meta, "bytes": sizes}), encoding="utf-8")
-        for file in building.iterdir():
-            with file.open("r+b") as handle:
-                os.fsync(handle.fileno())
-        if entry.exists():
-            damaged = Path(tempfile.mkdtemp(prefix=".building-", dir=entry.parent))
-            entry.rename(damaged / "old")
-            shutil.rmtree(damaged, ignore_errors=True)
-        building.rename(entry)
-    except OSError:
-        return
-
-
-def _drop_outdated(name: str, entry: Path) -> None:
-    """Remove entries of earlier versions of the same source."""
+def _sweep(streams: Path, name: str, entry: Path) -> None:
+    """Remove abandoned builds, and entries of earlier versions of the same source."""
     same_source = re.compile(re.escape(name) + "-[0-9a-f]{16}")
-    with contextlib.suppress(OSError):
-        for other in entry.parent.iterdir():
-            if other != entry and same_source.fullmatch(other.name):
+    with contextlib.suppress(OSError):  # another process may remove them as well
+        for other in streams.iterdir():
+            abandoned = other.name.startswith(_BUILDING) and time.time() - other.stat().st_mtime > 24 * 3600
+            if abandoned or (other != entry and same_source.fullmatch(other.name)):
                 shutil.rmtree(other, ignore_errors=True)
 
 
@@ -189,18 +181,15 @@ def _open_entry(entry: Path) -> Decoded | None:
         meta = json.loads((entry / "meta.json").read_text(encoding="utf-8"))
         parts = {}
         for name, size in meta["samples"].items():
-            x = _open_map(entry / f"{name}_x.npy", meta["bytes"], np.dtype(np.uint8), (size, *meta["shape"]))
-            y = _open_map(entry / f"{name}_y.npy", meta["bytes"], np.dtype(np.int64), (size,))
-            parts[name] = Task(x, y)
+            x = _open_map(entry / f"{name}_x.npy", np.uint8, size, *meta["shape"])
+            parts[name] = Task(x, _open_map(entry / f"{name}_y.npy", np.int64, size))
         return Decoded(tuple(meta["classes"]), parts["train"], parts.get("test"))
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _open_map(
-    path: Path, sizes: Mapping[str, int], dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> NDArray[Any]:
-    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    if path.stat().st_size != sizes[path.name] or array.dtype != dtype or array.shape != shape:
+def _open_map(path: Path, dtype: type, *shape: int) -> NDArray[Any]:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if (array.dtype, array.shape, array.offset + array.nbytes) != (dtype, shape, path.stat().st_size):
         raise ValueError(f"{path} is damaged")
-    return array.view(np.ndarray)
+    return np.asarray(array)

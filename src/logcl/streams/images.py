@@ -1,11 +1,14 @@
-"""Folders of image files: which files count, which shape they get, and reading a folder as one task."""
+"""Folders of image files: which files count, which shape they get, and reading them as tasks or streams.
+
+A folder has class-named folders of images, or task folders of those, or `train` and `test` with either.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +16,17 @@ import numpy as np
 from logcl.core.errors import DataError, PassedOver
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import ImageShape
+from logcl.streams.archives import reading
+from logcl.streams.cache import Blueprint, Decoded, cached, fingerprint, name_of
 from logcl.streams.pixels import check_image_shape, read_header, read_image
-from logcl.streams.stream import Pixels, Task
+from logcl.streams.stream import Classes, Pixels, Task, class_indices, class_sorted
 
 # Including suffixes that Pillow may not read: such a file is reported instead of silently ignored.
 _SUFFIXES = {
     ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp", ".ppm",
     ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".heic", ".heif", ".avif",
 }  # fmt: skip
+_HIDDEN = (".", "__MACOSX")
 _LARGEST_SIDE = 64
 _DEFAULT_SIDE = 32
 _SILENT = Silent()
@@ -33,86 +39,72 @@ def natural_key(name: str) -> tuple[object, ...]:
     return (*((int(p), "") if k % 2 else (0, p) for k, p in enumerate(pieces)), (0, name))
 
 
-def class_sorted(names: Iterable[str]) -> tuple[str, ...]:
-    """Distinct class names, sorted; by value if all of them are integers."""
-    unique = sorted(set(names))
-    if all(re.fullmatch(r"-?[0-9]+", name) for name in unique):
-        unique.sort(key=int)
-    return tuple(unique)
-
-
-def is_image(path: Path) -> bool:
+def _is_image(path: Path) -> bool:
     """Whether a path is a file, not hidden, with an image suffix; its content is not read."""
     return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".") and path.is_file()
 
 
-def has_images(folder: Path) -> bool:
-    """Whether a folder itself holds images."""
-    return any(is_image(path) for path in folder.iterdir())
+def _has_images(folder: Path) -> bool:
+    return any(map(_is_image, folder.iterdir()))
 
 
-def visible_folders(folder: Path) -> list[Path]:
+def _images_in(folder: Path) -> list[Path]:
+    """The images directly in a folder, in natural order."""
+    return sorted(filter(_is_image, folder.iterdir()), key=lambda path: natural_key(path.name))
+
+
+def _folders_in(folder: Path) -> list[Path]:
     """The sub-folders that are not hidden, in natural order."""
-    folders = (p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "__MACOSX")))
+    folders = (p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(_HIDDEN))
     return sorted(folders, key=lambda p: natural_key(p.name))
 
 
 def list_all_images(folder: Path) -> list[Path]:
     """All images below a folder, at any depth, in natural order of their paths."""
-    found = [path for path in folder.rglob("*") if is_image(path)]
+    found = [path for path in folder.rglob("*") if _is_image(path)]
     if not found:
         raise DataError(f"{folder} holds no images; give a folder that does")
     return sorted(found, key=lambda path: natural_key(str(path)))
 
 
-def list_images(folder: str | Path) -> dict[str, list[Path]]:
-    """The image files of a folder of class-named folders, by class; classes sorted, files in natural order.
+def list_images(folder: Path) -> list[Path]:
+    """The image files of a folder of class-named folders; classes sorted, files in natural order.
 
     Hidden files and files with other suffixes are ignored. Images outside class folders and class folders
     without images are errors, because they are most likely mistakes.
     """
-    folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; give a folder with one folder of images per class")
-    try:
-        stray = next((p for p in sorted(folder.iterdir()) if is_image(p)), None)
-        if stray is not None:
-            raise DataError(f"{stray} is not in a class folder; move it into a folder named after its class")
-        folders = {p.name: p for p in visible_folders(folder)}
+    with reading(folder):
+        if stray := _images_in(folder):
+            raise DataError(f"{stray[0]} is not in a class folder; move it to a folder named after its class")
+        folders = {path.name: path for path in _folders_in(folder)}
         if not folders:
             raise DataError(f"{folder} has no class folders; put images into folders named after their class")
-        found = {}
-        for name in class_sorted(folders):
-            files = [p for p in folders[name].iterdir() if is_image(p)]
-            if not files:
+        found = {name: _images_in(folders[name]) for name in class_sorted(folders)}
+        for name, images in found.items():
+            if not images:
                 raise _no_images(folders[name])
-            found[name] = sorted(files, key=lambda p: natural_key(p.name))
-    except OSError as error:
-        raise DataError(
-            f"{error.filename or folder} cannot be read ({error.strerror}); check its permissions"
-        ) from error
-    return found
+    return [path for images in found.values() for path in images]
 
 
 def _no_images(folder: Path) -> DataError:
     if any(p.suffix.lower() in _SUFFIXES and p.is_symlink() for p in folder.iterdir()):
         return DataError(f"{folder} holds only broken links; fix or remove them")
-    inner = visible_folders(folder)
-    hint = f"give {folder} itself" if inner else "put images into it or remove it"
+    hint = f"give {folder} itself" if _folders_in(folder) else "put images into it or remove it"
     return DataError(f"{folder} holds no images, so it is not a class folder; {hint}")
 
 
-def warn_of_ignored(folder: str | Path, taken: Iterable[Path]) -> None:
+def _warn_of_ignored(folder: Path, taken: Iterable[Path]) -> None:
     """Warn in one sentence how many images below `folder` are not among those `taken`, and why."""
     known = set(map(str, taken))
     nested = dangling = 0
     for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "__MACOSX"))]
-        for name in names:
-            path = Path(place, name)
-            if name.startswith(".") or str(path) in known:
-                continue
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+        for path in (Path(place, name) for name in names):
             image = path.suffix.lower() in _SUFFIXES
+            if path.name.startswith(".") or str(path) in known:
+                continue
             if (image or not path.suffix) and not path.exists():
                 dangling += 1  # a link to an image, or to a whole folder
             elif image:
@@ -137,9 +129,8 @@ def infer_image_shape(paths: Sequence[Path], *, skip_bad: bool = False) -> Image
                 raise
     channels = 1 if all(grey for grey, _ in headers) else 3
     sizes = {size for _, size in headers}
-    height, width = sizes.pop() if len(sizes) == 1 else (_DEFAULT_SIDE, _DEFAULT_SIDE)
-    if max(height, width) > _LARGEST_SIDE:
-        height = width = _DEFAULT_SIDE
+    keep = len(sizes) == 1 and max(map(max, sizes)) <= _LARGEST_SIDE
+    height, width = sizes.pop() if keep else (_DEFAULT_SIDE, _DEFAULT_SIDE)
     return channels, height, width
 
 
@@ -177,10 +168,8 @@ def read_folder(
     `image_shape` (C, H, W) is inferred from the readable images if it is None. With `skip_bad`, unreadable
     files are left out and listed in the task; otherwise the first one is an error.
     """
-    by_class = list_images(folder)
-    paths = [path for files in by_class.values() for path in files]
-    labels = np.repeat(list(by_class), [len(files) for files in by_class.values()])
-    warn_of_ignored(folder, paths)
+    paths = list_images(Path(folder))
+    _warn_of_ignored(Path(folder), paths)
     try:
         image_shape = image_shape or infer_image_shape(paths, skip_bad=skip_bad)
         check_image_shape(image_shape)
@@ -196,10 +185,65 @@ def read_folder(
         raise DataError(f"{error}{hint}") from error
     if len(skipped) == len(paths):
         raise DataError(f"{folder}: none of its images can be read; replace them")
-    bad = list(skipped)
-    return Task(
-        x[: len(paths) - len(bad)],
-        np.delete(labels, bad),
-        str(folder),
-        tuple((paths[position], reason) for position, reason in skipped.items()),
-    )
+    labels = np.array([path.parent.name for k, path in enumerate(paths) if k not in skipped])
+    reasons = tuple((paths[position], reason) for position, reason in skipped.items())
+    return Task(x[: len(labels)], labels, str(folder), reasons)
+
+
+def task_folders(folder: Path) -> list[Path]:
+    """The folders of class folders to train on, one per task: those inside `folder`, or itself.
+
+    If `folder` holds `train` and `test`, only `train` counts.
+    """
+    train, _ = _train_and_test(folder)
+    with reading(folder):
+        folders = _folders_in(train)
+        deep = any(_has_images(inner) for outer in folders for inner in _folders_in(outer))
+        return folders if deep and not any(_has_images(path) for path in (train, *folders)) else [train]
+
+
+def _train_and_test(folder: Path) -> tuple[Path, Path | None]:
+    """The `train` and `test` folders, or the folder itself; with images directly inside they are classes."""
+    with reading(folder):
+        parts = {path.name.lower(): path for path in _folders_in(folder)}
+        train, test = parts.get("train"), parts.get("test")
+        if train is None or test is None or _has_images(train) or _has_images(test):
+            return folder, None
+        return train, test
+
+
+def load_folder(
+    folder: Path, image_shape: ImageShape | None, progress: Progress
+) -> tuple[Decoded, Classes | None]:
+    """The images of a folder, decoded or from the cache, and (n,) the task folder of each training image.
+
+    Without task folders the second is None.
+    """
+    if image_shape is not None:
+        check_image_shape(image_shape)
+    train, test = _train_and_test(folder)
+    folders = task_folders(folder)
+    by_task = [list_images(path) for path in folders]
+    files = {"train": [path for paths in by_task for path in paths]}
+    classes = class_sorted(path.parent.name for path in files["train"])
+    _warn_of_ignored(train, files["train"])
+    if test is not None:
+        files["test"] = list_images(test)
+        unknown = next((path.parent for path in files["test"] if path.parent.name not in classes), None)
+        if unknown is not None:
+            raise DataError(f"{unknown} is a class without training images; add some or remove it")
+        _warn_of_ignored(test, files["test"])
+    every = [path for paths in files.values() for path in paths]
+
+    def fill(parts: Mapping[str, Task]) -> None:
+        for name, part in parts.items():
+            fill_images(files[name], part.x, progress)
+            part.y[:] = class_indices((path.parent.name for path in files[name]), classes)
+
+    def plan() -> Blueprint:
+        sizes = {name: len(paths) for name, paths in files.items()}
+        return Blueprint(classes, image_shape or infer_image_shape(every), sizes, fill)
+
+    mark = fingerprint(every, [str(path.relative_to(folder)) for path in every], image_shape)
+    groups = np.repeat(np.arange(len(by_task)), [len(paths) for paths in by_task])
+    return cached(name_of(folder, image_shape), mark, plan), None if folders == [train] else groups

@@ -14,9 +14,7 @@ everything after decoding works on strips of it.
 from __future__ import annotations
 
 import math
-import struct
 import warnings
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +26,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from logcl.core.errors import BadSettings, DataError
 from logcl.core.settings import ImageShape
-from logcl.core.text import printable
+from logcl.streams.archives import reading
 from logcl.streams.stream import Pixels
 
 # Raster formats only: Pillow runs other programs for some of the rest (EPS).
@@ -37,11 +35,6 @@ _ORIENTATION = 0x0112  # the EXIF tag
 _GREY_MODES = ("1", "L", "LA", "La", "I", "F")
 _LARGE = 2**24  # pixels; larger images are first shrunk strip by strip
 _MOST_PIXELS = {"WEBP": 2**25, "JPEG2000": 2**25}  # their decoders hold several copies
-# What Pillow's decoders raise on damaged files, found by fuzzing.
-_BROKEN = (
-    OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError,
-    EOFError, NotImplementedError, RuntimeError, struct.error, zlib.error,
-)  # fmt: skip
 
 
 def check_image_shape(image_shape: ImageShape) -> None:
@@ -88,31 +81,22 @@ def read_header(path: Path) -> tuple[bool, tuple[int, int]]:
 @contextmanager
 def opened_image(file: Path | IO[bytes], name: str) -> Iterator[Image.Image]:
     """Open an image without decoding it; any error inside becomes a DataError about `name`."""
-    try:
-        if isinstance(file, Path) and file.exists() and not file.is_file() and not file.is_dir():
-            raise DataError(f"{name} is not a file; give an image file")  # reading a pipe could block
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about odd metadata
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
+    if isinstance(file, Path) and file.exists() and not file.is_file() and not file.is_dir():
+        raise DataError(f"{name} is not a file; give an image file")  # reading a pipe could block
+    with reading(name), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about odd metadata
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
             with Image.open(file, formats=_FORMATS) as image:
                 if image.width * image.height > _MOST_PIXELS.get(image.format or "", _LARGE * 64):
                     raise Image.DecompressionBombError
                 yield image
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(
-            f"{name} claims more pixels than LogCL decodes; make it smaller, or remove it"
-        ) from error
-    except UnidentifiedImageError as error:
-        raise DataError(
-            f"{name} is not an image in a supported format; convert it to PNG or JPEG, or remove it"
-        ) from error
-    except MemoryError as error:
-        raise DataError(f"{name} does not fit into memory; make it smaller, or remove it") from error
-    except _BROKEN as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise DataError(f"{name} cannot be read ({error.strerror}); check the path") from error
-        reason = printable(" ".join(str(error).split())[:200]) or type(error).__name__
-        raise DataError(f"{name} is damaged or truncated ({reason}); replace or remove it") from error
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            message = f"{name} claims more pixels than LogCL decodes; make it smaller, or remove it"
+            raise DataError(message) from error
+        except UnidentifiedImageError as error:
+            message = f"{name} is not an image in a supported format; convert it to PNG or JPEG, or remove it"
+            raise DataError(message) from error
 
 
 def _is_grey(image: Image.Image) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ Files = dict[str, Path]
 
 @dataclass(frozen=True)
 class Source:
-    """The files of a data set as its authors publish them."""
+    """The files of a data set as its authors publish them, and the forms they have on users' disks."""
 
     name: str
     checksums: dict[str, str]
@@ -31,50 +30,86 @@ class Source:
     """URLs of folders with these files, tried in turn."""
     folders: tuple[str, ...]
     """Sub-folders of a data folder to search."""
+    forms: tuple[Mapping[str, tuple[str, ...]], ...]
+    """Alternatives, best first: part → the paths it may have; that of a folder ends with a slash."""
 
     @property
     def remedy(self) -> str:
         """What to do about a damaged file."""
         return f"remove it and get it again with `logcl data get {self.name}`"
 
+    def search(self, data_dir: Path | None) -> Files | None:
+        """The parts in the first folder that holds the whole data set; None if there is none."""
+        for folder in data_folders(self, data_dir):
+            for form in self.forms:
+                found = {
+                    part: folder / path
+                    for part, paths in form.items()
+                    for path in reversed(paths)  # the first one wins
+                    if ((folder / path).is_dir() if path.endswith("/") else (folder / path).is_file())
+                }
+                if len(found) == len(form):
+                    return found
+        return None
 
+    def find(self, data_dir: Path | None) -> Files:
+        """The parts of the data set; an error that says how to get them if it is not there."""
+        found = self.search(data_dir)
+        if found is not None:
+            return found
+        places = [str(root) for root in (*_user_roots(data_dir), download_folder(self, None))]
+        raise DataError(
+            f"the data set {self.name} is missing or incomplete in {' and '.join(places)}; download it with "
+            f"`logcl data get {self.name}`, or set LOGCL_DATA or --data-dir to a folder that holds "
+            f"{', '.join(self.checksums)}"
+        )
+
+
+_MNIST = {
+    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+}
+_OMNIGLOT = {
+    "images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
+    "images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
+}
+_BINARY, _PYTHON = "cifar-100-binary", "cifar-100-python"
 SOURCES = {
-    source.name: source
-    for source in (
-        Source(
-            "mnist",
-            {
-                "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-                "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-                "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-            },
-            # The author's site no longer serves the files.
-            (
-                "https://ossci-datasets.s3.amazonaws.com/mnist/",
-                "https://storage.googleapis.com/cvdf-datasets/mnist/",
-            ),
-            ("mnist", "MNIST", "mnist/raw", "MNIST/raw", "raw"),
+    "mnist": Source(
+        "mnist",
+        _MNIST,
+        # The author's site no longer serves the files.
+        (
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            "https://storage.googleapis.com/cvdf-datasets/mnist/",
         ),
-        Source(
-            "omniglot",
-            {
-                "images_background.zip": "68d2efa1b9178cc56df9314c21c6e718",
-                "images_evaluation.zip": "6b91aef0f799c5bb55b94e3f2daec811",
-            },
-            (
-                "https://github.com/brendenlake/omniglot/raw/master/python/",
-                "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
-            ),
-            ("omniglot", "Omniglot", "omniglot-py", "omniglot/python", "python"),
+        ("mnist", "MNIST", "mnist/raw", "MNIST/raw", "raw"),
+        ({gz[:-3]: (gz, gz[:-3], gz[:-3].replace("-idx", ".idx")) for gz in _MNIST},),
+    ),
+    "omniglot": Source(
+        "omniglot",
+        _OMNIGLOT,
+        (
+            "https://github.com/brendenlake/omniglot/raw/master/python/",
+            "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
         ),
-        Source(
-            "cifar100",
-            {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
-            ("https://www.cs.toronto.edu/~kriz/",),
-            ("cifar100", "cifar-100", "CIFAR100", "CIFAR-100", "cifar"),
+        ("omniglot", "Omniglot", "omniglot-py", "omniglot/python", "python"),
+        ({name[:-4]: (name, f"{name[:-4]}/") for name in _OMNIGLOT},),
+    ),
+    "cifar100": Source(
+        "cifar100",
+        {f"{_BINARY}.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
+        ("https://www.cs.toronto.edu/~kriz/",),
+        ("cifar100", "cifar-100", "CIFAR100", "CIFAR-100", "cifar"),
+        (
+            {part: (part, f"{_BINARY}/{part}", f"{_BINARY}.tar.gz") for part in ("train.bin", "test.bin")},
+            {part: (f"{_PYTHON}/{part}", f"{_PYTHON}.tar.gz") for part in ("train", "test")},
+            # These names are too common to trust without all three.
+            {part: (part,) for part in ("train", "test", "meta")},
         ),
-    )
+    ),
 }
 
 
@@ -96,20 +131,6 @@ def _user_roots(data_dir: Path | None) -> list[Path]:
 def download_folder(source: Source, data_dir: Path | None) -> Path:
     """Where `download` puts the files."""
     return (data_dir or cache_folder() / "downloads") / source.name
-
-
-def find(source: Source, data_dir: Path | None, recognise: Callable[[Path], Files | None]) -> Files:
-    """The files that `recognise` finds in the first folder that holds the whole data set."""
-    for folder in data_folders(source, data_dir):
-        found = recognise(folder)
-        if found is not None:
-            return found
-    places = [str(root) for root in (*_user_roots(data_dir), download_folder(source, None))]
-    raise DataError(
-        f"the data set {source.name} is missing or incomplete in {' and '.join(places)}; download it with "
-        f"`logcl data get {source.name}`, or set LOGCL_DATA or --data-dir to a folder that holds "
-        f"{', '.join(source.checksums)}"
-    )
 
 
 def download(source: Source, folder: Path, *, progressbar: bool = False) -> list[Path]:
@@ -164,12 +185,3 @@ def _short(error: requests.exceptions.RequestException) -> str:
     if isinstance(error, requests.exceptions.ChunkedEncodingError):
         return "transfer interrupted"
     return "no connection"
-
-
-def md5(path: Path) -> str:
-    """The MD5 of a file: weak, but it is what the authors of the data sets published."""
-    digest = hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from logcl import allocation
-from logcl.experiments.bench.summary import mean_accuracy
+from logcl.experiments.bench.table import mean_accuracy
 from logcl.experiments.report import svg
-from logcl.experiments.report.figures import counter, histograms, lines, maps
+from logcl.experiments.report.figures import counter, histograms, maps
 from logcl.experiments.report.figures.canvas import INK, on, round_ones, slug
 from logcl.experiments.report.figures.counter import history
-from logcl.experiments.report.figures.lines import series
+from logcl.experiments.report.figures.lines import averaged, over_tasks
 from logcl.experiments.report.study import headline, studies
 from logcl.experiments.result import ERROR_BINS, GenerationError, pooled
 
@@ -47,7 +47,7 @@ def test_tasks_that_took_no_time_are_left_out_of_a_logarithmic_axis(results):
         }
     )
     (only,) = studies((*results[:2], joint))
-    texts = titles(lines.seconds(only))
+    texts = titles(over_tasks(only, "seconds"))
     assert [text for text in texts if text.startswith("joint")] == ["joint, after task 3: 2.78 h"]
     assert len(texts) == 3 + 1
 
@@ -100,23 +100,24 @@ def test_bars_lie_where_their_samples_are(study):
 
 
 def test_lines_are_means_over_seeds(study):
-    line = series(study.methods[0], lambda result: [task.memory_bytes for task in result.tasks])
+    line = averaged(study.methods[0], lambda task: task.memory_bytes)
     both = np.array([[task.memory_bytes for task in r.tasks] for r in study.methods[0].results])
-    assert np.allclose(line.mean, both.mean(axis=0))
+    assert np.allclose(line.y, both.mean(axis=0))
     assert np.allclose(line.error, both.std(axis=0, ddof=1) / np.sqrt(2))
-    line = series(study.methods[0], lambda result: [None, 0.5, None])
-    assert (line.task == [2]).all()
-    assert (line.mean == [0.5]).all()
+    second = [result.tasks[1] for result in study.methods[0].results]
+    line = averaged(study.methods[0], lambda task: 0.5 if task in second else None)
+    assert (line.x == [2]).all()
+    assert (line.y == [0.5]).all()
 
 
 def test_accuracy_says_where_it_ends(study):
-    drawing = lines.accuracy(study)
+    drawing = over_tasks(study, "accuracy")
     for runs in study.methods:
         assert f"{runs.label} ends at {100 * mean_accuracy(runs.results):.1f} %" in drawing.alternative
     assert len(titles(drawing)) == 2 * 3
     assert titles(drawing)[0].startswith("logcl, after task 1: ")
-    assert lines.seconds(study) is not None
-    assert "raw samples" in [text.get_text() for text in lines.memory(study).figure.legends[0].texts]
+    assert over_tasks(study, "seconds") is not None
+    assert "raw samples" in [text.get_text() for text in over_tasks(study, "memory").figure.legends[0].texts]
 
 
 def test_the_matrix_has_a_cell_for_each_task_so_far(study):
@@ -187,8 +188,8 @@ def test_confusion_counts_every_test_sample(study):
 def test_without_data_there_is_no_figure(old):
     (study,) = studies([old])
     runs = study.methods[0]
-    assert lines.accuracy(study) is None
-    assert lines.seconds(study) is None
+    assert over_tasks(study, "accuracy") is None
+    assert over_tasks(study, "seconds") is None
     assert maps.confusion(runs) is None
     assert histograms.errors([runs]) == ()
     assert counter.counter(runs) is not None
@@ -211,7 +212,7 @@ def test_headlines(results):
 
 def test_inline_figures_follow_the_page(study):
     for drawing in (
-        lines.accuracy(study),
+        over_tasks(study, "accuracy"),
         counter.counter(study.methods[0]),
         maps.matrix(study.methods[0]),
     ):
@@ -229,7 +230,7 @@ def test_inline_figures_follow_the_page(study):
 
 
 def test_the_same_results_give_the_same_bytes(study):
-    first, second = (svg.inline(lines.memory(study), "a") for _ in range(2))
+    first, second = (svg.inline(over_tasks(study, "memory"), "a") for _ in range(2))
     assert first == second
 
 
@@ -245,7 +246,7 @@ def test_names_are_text_and_nothing_else(results):
 
 
 def test_files_for_papers(study, tmp_path):
-    drawings = [lines.accuracy(study), counter.counter(study.methods[0])]
+    drawings = [over_tasks(study, "accuracy"), counter.counter(study.methods[0])]
     written = svg.save(drawings, tmp_path / "new")
     assert [path.name for path in written] == [
         "accuracy.png", "accuracy.svg", "counter-logcl.png", "counter-logcl.svg",

@@ -7,9 +7,10 @@ import pytest
 
 from logcl.core.errors import BadInput
 from logcl.experiments.bench.table import Table
-from logcl.experiments.report import Document, page, text
-from logcl.experiments.report.figures import lines
-from logcl.experiments.report.study import studies
+from logcl.experiments.report import Document
+from logcl.experiments.report.document import html, markdown
+from logcl.experiments.report.figures.lines import over_tasks
+from logcl.experiments.report.study import mixed, provenance, studies
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -40,7 +41,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def written(results):
-    return page.render(Document(results))
+    return html(Document(results))
 
 
 def headings(shown):
@@ -93,7 +94,7 @@ def test_user_text_is_escaped(results):
         }
     )
     table = Table(evil, (evil,), ((evil,),), (evil,))
-    shown = page.render(Document((result,), title=evil, intro=evil, tables=(table,)))
+    shown = html(Document((result,), title=evil, intro=evil, tables=(table,)))
     reader = Reader(shown)
     assert reader.tags.count("script") == 1
     assert "onerror=alert(1)>" not in shown
@@ -101,7 +102,7 @@ def test_user_text_is_escaped(results):
 
 
 def test_old_results_are_shown_as_far_as_they_go(old, results):
-    shown = page.render(Document((old,)))
+    shown = html(Document((old,)))
     Reader(shown)
     parts = headings(shown)
     assert "Originals and replay" not in parts
@@ -146,7 +147,7 @@ def test_several_streams_each_have_their_own_part(results):
     mine = results[2:]
     other = tuple(result.model_copy(update={"stream": "letters"}) for result in mine)
     document = Document(mine + other)
-    shown = page.render(document)
+    shown = html(document)
     assert {"digits, 3 tasks, 10 classes", "letters, 3 tasks, 10 classes"} <= set(headings(shown))
     ids = re.findall(r'\sid="([^"]*)"', shown)
     assert len(ids) == len(set(ids))
@@ -156,15 +157,15 @@ def test_several_streams_each_have_their_own_part(results):
 
 def test_more_tables_and_figures(results):
     results = results[2:3]
-    drawing = lines.memory(studies(results)[0])
+    drawing = over_tasks(studies(results)[0], "memory")
     table = Table("Table 1", ("method", "ours"), (("logcl", "99.1 ± 0.2"),), ("As published.",))
     document = Document(results, "A bench", "What it asks.", (table,), (drawing,))
-    shown = page.render(document)
+    shown = html(document)
     assert "<h1>A bench</h1>" in shown
     assert "What it asks." in shown
     assert "As published." in shown
     assert [d.name for d in document.all_drawings()].count("memory") == 1
-    alone = page.render(Document((), "Only a table", tables=(table,)))
+    alone = html(Document((), "Only a table", tables=(table,)))
     assert "Settings and runs" not in alone
     Reader(alone)
 
@@ -179,21 +180,20 @@ def test_runs_of_different_settings_are_not_silently_averaged(results):
     changed = results[1].model_copy(
         update={"settings": results[1].settings.model_copy(update={"codec": wider})}
     )
-    (sentence,) = Document((results[0], changed)).warnings
+    (sentence,) = mixed((results[0], changed))
     assert "2 results of logcl on digits" in sentence
     assert "codec.width" in sentence
-    assert sentence in text.markdown(Document((results[0], changed)))
-    _, _, section = next(page._parts(Document((results[0], changed))))
-    assert sentence in section.text
-    (sentence,) = Document((results[0], results[0])).warnings
+    assert sentence in markdown(Document((results[0], changed)))
+    assert f"<p>{sentence}</p>" in html(Document((results[0], changed)))
+    (sentence,) = mixed((results[0], results[0]))
     assert "Seed 1 of logcl on digits is among the results 2 times" in sentence
-    assert Document(results).warnings == ()
+    assert mixed(results) == ()
 
 
 def test_settings_tell_methods_apart(results):
     joint = results[2].model_copy(update={"method": "er", "options": {"batch": 10}, "budget": "2000"})
-    document = Document((*results, joint))
-    apart, shared, runs = document.provenance
+    results = (*results, joint)
+    apart, shared, runs = provenance(studies(results), results)
     assert ("er.batch", "–", "–", "10") in apart.rows or ("er.batch", "–", "10", "–") in apart.rows
     assert "budget" in [row[0] for row in apart.rows]
     assert ("unit", "128") in shared.rows

@@ -10,9 +10,10 @@ import pytest
 from logcl.cli.report import _SUFFIXES
 from logcl.core.errors import BadInput, BadSettings, CannotWrite
 from logcl.experiments import report
-from logcl.experiments.bench.summary import summary
-from logcl.experiments.report import Document, text
-from logcl.experiments.report.figures import lines
+from logcl.experiments.bench.table import summary
+from logcl.experiments.report import Document
+from logcl.experiments.report.document import as_csv, as_json, markdown
+from logcl.experiments.report.figures.lines import over_tasks
 from logcl.experiments.report.study import studies
 from logcl.experiments.result import Result
 
@@ -70,21 +71,21 @@ def test_figures_for_papers(runs, tmp_path, logcl):
 
 
 def test_json_holds_the_results_themselves(results):
-    document = json.loads(text.as_json(Document(results)))
+    document = json.loads(as_json(Document(results)))
     assert tuple(map(Result.model_validate, document["results"])) == results
     assert document["summary"] == summary(results).records()
 
 
 def test_csv_holds_the_summary(results):
-    rows = list(csv.reader(io.StringIO(text.as_csv(Document(results)))))
+    rows = list(csv.reader(io.StringIO(as_csv(Document(results)))))
     assert tuple(map(tuple, rows)) == (summary(results).columns, *summary(results).rows)
-    drawing = lines.memory(studies(results)[0])
+    drawing = over_tasks(studies(results)[0], "memory")
     with pytest.raises(BadInput, match="no table"):
-        text.as_csv(Document((), drawings=(drawing,)))
+        as_csv(Document((), drawings=(drawing,)))
 
 
 def test_markdown_holds_headline_summary_and_settings(results):
-    found = text.markdown(Document(results, intro="What was asked."))
+    found = markdown(Document(results, intro="What was asked."))
     assert found.startswith("# digits, 3 tasks, 10 classes\n\nWhat was asked.\n\n- final accuracy: **")
     for row in summary(results).rows:
         assert "| " + " | ".join(row) + " |" in found

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logcl import allocation
-from logcl.memory.forecast.retraining import Retraining, count_retraining
+from logcl.memory.forecast.forecast import Retraining, count_retraining
 
 
 def units_fitted(found: Retraining) -> int:
@@ -58,12 +58,7 @@ def test_approximate_count_is_within_one_encoding_per_sample(start, tasks, unit,
     size = max(int(unit * ratio), unit + 1)
     exact = count_retraining(start, start + size * tasks, size, unit)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("logcl.memory.forecast.retraining.MAX_ENUMERATED", 50)
+        patch.setattr("logcl.memory.forecast.forecast.MAX_ENUMERATED", 50)
         rough = count_retraining(start, start + size * tasks, size, unit)
     assert size / 2 < rough.task_size <= size
     assert abs(units_fitted(rough) - units_fitted(exact)) * unit < size * tasks
-
-
-def test_no_tasks():
-    with pytest.raises(ValueError, match="no tasks"):
-        count_retraining(5, 5, 1, 1)

@@ -7,33 +7,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from logcl.experiments.bench.grid import Cell, Scale, Thinning
 
 Changes = dict[str, Any]
 
+
+def _few_steps(*recipes: str) -> Changes:
+    return {f"{name}.{key}": value for name in recipes for key, value in (("epochs", 1), ("min_steps", 4))}
+
+
 _QUICK: Changes = {
-    "codec.epochs": 1, "codec.min_steps": 4, "codec.warm_up_epochs": 1,
-    "labels.training.epochs": 1, "labels.training.min_steps": 4,
-    "classifier.epochs": 1, "classifier.min_steps": 4, "classifier.batch_size": 8, "unit": 32,
+    **_few_steps("codec", "labels.training", "classifier"),
+    "codec.warm_up_epochs": 1, "classifier.batch_size": 8, "unit": 32,
 }  # fmt: skip
 """Settings with which any method runs in a second and learns nothing."""
 
+_SMALL_NETWORKS = {"encoder": (16,), "decoder": (16,), "latent": 4, "chunks": 4, "held": 2}
 _QUICK_OPTIONS: dict[str, Changes] = {
     "ewc": {"fisher_samples": 4},
-    "vcl": {"training.epochs": 1, "training.min_steps": 4, "refining.epochs": 1, "refining.min_steps": 4},
-    "curl": {"training.epochs": 1, "training.min_steps": 4, "width": 16},
-    "hypercl": {
-        "generator.epochs": 1,
-        "generator.min_steps": 4,
-        "encoder": (16,),
-        "decoder": (16,),
-        "latent": 4,
-        "chunks": 4,
-        "held": 2,
-    },
+    "vcl": _few_steps("training", "refining"),
+    "curl": {**_few_steps("training"), "width": 16},
+    "hypercl": {**_few_steps("generator"), **_SMALL_NETWORKS},
 }
 
 _BRIEF: dict[str, Changes] = {
@@ -59,11 +55,9 @@ _THINNING: dict[str, dict[str, Thinning]] = {
 }
 
 
-@dataclass(frozen=True)
-class Bench:
+class Bench(NamedTuple):
     """A named grid of experiments."""
 
-    name: str
     summary: str
     cells: Callable[[Scale, int], Iterator[Cell]]
     """Scale and seed → the cells of that seed."""
@@ -89,7 +83,7 @@ def _scaled(cell: Cell, scale: Scale) -> Cell:
         changes = {"classifier.min_steps": 120, **_BRIEF[cell.preset], **changes}
         options = {**_BRIEF_OPTIONS.get(cell.method, {}), **options}
     thinning = cell.thinning or _THINNING[scale].get(cell.stream)
-    return cell.model_copy(update={"thinning": thinning, "changes": changes, "options": options})
+    return cell.but(thinning=thinning, changes=changes, options=options)
 
 
 _PUBLISHED_MLP: Changes = {
@@ -126,14 +120,12 @@ def _table2(scale: Scale, seed: int) -> Iterator[Cell]:
         yield Cell(stream="cifar100", method=method, seed=seed, tasks=tasks, changes=narrow)
     for method, setting in TABLE2_SETTINGS.items():
         cell = Cell(stream="cifar100", method=method, seed=seed, preset=setting, variant=setting, tasks=tasks)
-        if scale != "full":
-            # Buffers shrink with the data, and 70 epochs would take more than a quarter of an hour.
-            share = {"online": "400", "offline": "100"}[setting]
-            fewer = {"classifier.epochs": 5} if setting == "offline" and scale == "small" else {}
-            cell = cell.model_copy(update={"budget": share, "changes": fewer})
-            if method == "hypercl" and scale == "small":
-                brief = {"generator.epochs": 2, "generator.min_steps": 20, "held": 4}
-                cell = cell.model_copy(update={"options": brief})
+        if scale != "full":  # buffers shrink with the data
+            cell = cell.but(budget={"online": "400", "offline": "100"}[setting])
+        if scale == "small" and setting == "offline":  # 70 epochs would take more than a quarter of an hour
+            cell = cell.but(changes={"classifier.epochs": 5})
+        if scale == "small" and method == "hypercl":
+            cell = cell.but(options={"generator.epochs": 2, "generator.min_steps": 20, "held": 4})
         yield cell
 
 
@@ -153,11 +145,10 @@ def _extreme(scale: Scale, seed: int) -> Iterator[Cell]:
         # One model is retrained 100 times, each time from a warm start, where LogCL fits 8 models: fewer
         # steps each time, four times as many in total.
         fewer = {"codec.min_steps": 600} if method == "generative-replay" and scale == "full" else {}
-        update = {"method": method, "evaluate": "every", "changes": {**changes, **warm, **fewer}}
-        yield cell.model_copy(update=update)
+        yield cell.but(method=method, evaluate="every", changes={**changes, **warm, **fewer})
     # Once, at the end, for as many steps as the others take in total.
     total = {"classifier.min_steps": steps + round((tasks - 1) * share * steps)}
-    yield cell.model_copy(update={"changes": {**changes, **total}})
+    yield cell.but(changes={**changes, **total})
 
 
 MNIST_BYTES = (12, 18, 27, 40, 60, 90, 135, 200)
@@ -180,17 +171,15 @@ def _bytes(scale: Scale, seed: int) -> Iterator[Cell]:
             budgets = budgets[3::4]
         cell = Cell(stream=stream, method="joint", seed=seed, changes=changes, thinning=thinning)
         yield cell
-        yield cell.model_copy(update={"method": "logcl", "variant": "default"})
-        yield cell.model_copy(update={"method": "logcl", "variant": "paper-cpu", "preset": "paper-cpu"})
+        yield cell.but(method="logcl", variant="default")
+        yield cell.but(method="logcl", variant="paper-cpu", preset="paper-cpu")
         for count in budgets:
-            at = {"variant": f"{count}B"}
-            quality = {**changes, "codec.bytes_per_sample": count}
-            yield cell.model_copy(update={**at, "method": "logcl", "changes": quality})
-            yield cell.model_copy(update={**at, "method": "gdumb", "budget": f"{count * samples / 1e6}MB"})
+            sized = cell.but(variant=f"{count}B")
+            yield sized.but(method="logcl", changes={**changes, "codec.bytes_per_sample": count})
+            yield sized.but(method="gdumb", budget=f"{count * samples / 1e6}MB")
             for codec in ("webp", "jpeg", "avif"):
                 options = {"codec": codec, "bytes_per_sample": count}
-                name = {"variant": f"{codec}-{count}B"}
-                yield cell.model_copy(update={**name, "method": "codec-buffer", "options": options})
+                yield cell.but(method="codec-buffer", variant=f"{codec}-{count}B", options=options)
 
 
 def _growth(scale: Scale, seed: int) -> Iterator[Cell]:
@@ -204,16 +193,13 @@ def _growth(scale: Scale, seed: int) -> Iterator[Cell]:
         stream="mnist", method="logcl", seed=seed, changes=changes, tasks=tasks, thinning=thinning.get(scale)
     )
     yield cell
-    yield cell.model_copy(update={"method": "generative-replay"})
+    yield cell.but(method="generative-replay")
 
 
 BENCHES = {
-    bench.name: bench
-    for bench in (
-        Bench("table1", "the paper's table of MNIST and Omniglot", _table1, seeds=3),
-        Bench("table2", "the paper's table of CIFAR-100", _table2),
-        Bench("extreme", "100 tasks, 300 characters", _extreme, seeds=3),
-        Bench("bytes", "accuracy against bytes kept", _bytes),
-        Bench("growth", "cost per task as n grows", _growth),
-    )
+    "table1": Bench("the paper's table of MNIST and Omniglot", _table1, seeds=3),
+    "table2": Bench("the paper's table of CIFAR-100", _table2),
+    "extreme": Bench("100 tasks, 300 characters", _extreme, seeds=3),
+    "bytes": Bench("accuracy against bytes kept", _bytes),
+    "growth": Bench("cost per task as n grows", _growth),
 }

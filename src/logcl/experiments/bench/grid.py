@@ -10,11 +10,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -68,9 +67,12 @@ class Cell(Frozen):
         """The name of its file."""
         return "-".join(filter(None, (self.stream, self.method, self.variant, f"seed{self.seed}")))
 
+    def but(self, **changes: Any) -> Cell:
+        """The same cell with some fields changed."""
+        return self.model_copy(update=changes)
 
-@dataclass(frozen=True)
-class Place:
+
+class Place(NamedTuple):
     """Where a grid keeps its results: one folder, with files named after the scale and the cell."""
 
     folder: Path
@@ -89,8 +91,7 @@ class Place:
         return {cell.name: result.read(path) for cell in cells if (path := self.path(cell)).exists()}
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """A change in the state of a cell."""
 
     cell: Cell
@@ -134,11 +135,12 @@ def run(
                 if cell.name in finished:
                     continue
                 lock = all_locks.enter_context(ExitStack())
+                path = place.path(cell)
                 try:
-                    lock.enter_context(writer_lock(place.path(cell)))
-                    if place.path(cell).exists():  # another process has just finished it
+                    lock.enter_context(writer_lock(path))
+                    if path.exists():  # another process has just finished it
                         lock.close()
-                        happened(Event(cell, "done", result.read(place.path(cell))))
+                        happened(Event(cell, "done", result.read(path)))
                         continue
                     stream = opened(cell.stream, cell.tasks, cell.seed, cell.thinning)
                 except Busy:

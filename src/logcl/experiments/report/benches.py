@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,11 +18,12 @@ from logcl.experiments import report
 from logcl.experiments.bench import tables
 from logcl.experiments.bench.benches import BENCHES
 from logcl.experiments.bench.grid import Scale
-from logcl.experiments.bench.published import PUBLISHED
-from logcl.experiments.bench.summary import Results, group_by, label, mean_accuracy, standard_error
+from logcl.experiments.bench.table import Results, best_first, group_by, label, mean_accuracy, standard_error
+from logcl.experiments.bench.tables import PUBLISHED
 from logcl.experiments.report.figures import canvas
 from logcl.experiments.report.figures.canvas import Drawing, styled
-from logcl.experiments.result import Result, read
+from logcl.experiments.report.figures.lines import Line, plot
+from logcl.experiments.result import Result, pooled, read
 
 Points = list[tuple[float, float]]
 
@@ -79,36 +81,37 @@ def _beside_the_paper(results: Results) -> list[Drawing]:
     """Accuracy of each method with its standard error, and the accuracy published in the paper."""
     found = []
     for stream, mine in group_by(results, lambda r: r.stream).items():
-        methods = sorted(group_by(mine, lambda r: r.method).items(), key=lambda item: mean_accuracy(item[1]))
+        methods = best_first(mine, lambda r: r.method)[::-1]
         figure = canvas.sheet("narrow", canvas.grown(len(methods), 0.28, 1.5, 6, 0.9))
         axes = figure.add_subplot()
-        means, hover = [], []
+        names = [name for name, _ in methods]
+        means = [100 * mean_accuracy(runs) for _, runs in methods]
+        hover = []
         for row, (method, runs) in enumerate(methods):
-            mean, error = 100 * mean_accuracy(runs), standard_error([100 * r.final_accuracy for r in runs])
-            axes.errorbar(mean, row, xerr=error, fmt="o", color=canvas.colour(0), zorder=3)
-            means.append(mean)
-            hover.append(f"{method}: {mean:.2f} ± {error:.2f} %")
-            if printed := PUBLISHED.get(stream, {}).get(method):
-                axes.errorbar(
-                    printed[0], row, xerr=printed[1] or 0, fmt="s", color=canvas.GREY, mfc="none", zorder=2
-                )
-        axes.plot(
-            means, range(len(methods)), "o", markersize=12, alpha=0, gid=f"{canvas.HIT}methods", zorder=4
-        )
-        axes.set(yticks=range(len(methods)), yticklabels=[name for name, _ in methods], xlabel="accuracy %")
+            error = standard_error([100 * r.final_accuracy for r in runs])
+            axes.errorbar(means[row], row, xerr=error, fmt="o", color=canvas.colour(0), zorder=3)
+            hover.append(f"{method}: {means[row]:.2f} ± {error:.2f} %")
+            if method in (printed := PUBLISHED.get(stream, {})):
+                mean, spread = printed[method]
+                axes.errorbar(mean, row, xerr=spread or 0, fmt="s", color=canvas.GREY, mfc="none", zorder=2)
+        gid, rows = f"{canvas.HIT}methods", range(len(methods))
+        axes.plot(means, rows, "o", markersize=12, alpha=0, gid=gid, zorder=4)
+        axes.set(yticks=rows, yticklabels=names, xlabel="accuracy %")
         axes.plot([], [], "o", color=canvas.colour(0), label="measured here")
         axes.plot([], [], "s", color=canvas.GREY, mfc="none", label="published in the paper")
         axes.grid(axis="x")
         figure.legend(loc="outside lower center", ncols=2)
-        ends = [f"{name} {mean:.1f} %" for (name, _), mean in zip(methods, means, strict=True)]
+        ends = [f"{name} {mean:.1f} %" for name, mean in zip(names, means, strict=True)]
         found.append(
             Drawing(
-                f"methods-{stream}", f"{stream}: all methods",
-                f"Final accuracy: {canvas.listed(ends[::-1])}.", figure,
+                f"methods-{stream}",
+                f"{stream}: all methods",
+                f"Final accuracy: {canvas.listed(ends[::-1])}.",
+                figure,
                 "Dots: mean ± standard error over seeds. Squares: published in the paper.",
-                {f"{canvas.HIT}methods": tuple(hover)},
+                {gid: tuple(hover)},
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -125,23 +128,24 @@ def _by_bytes(results: Results) -> list[Drawing]:
         quality: dict[str, Points] = {kind: [] for kind in kinds}
         for result in kept:
             accuracy[tables.storage(result)].append((result.memory_bytes, 100 * result.final_accuracy))
-            samples, psnr = tables.replayable(result), tables.psnr(result)
-            if samples is not None and psnr is not None:
-                quality[tables.storage(result)].append((result.memory_bytes / samples, psnr))
-        found.append(
-            _curves(
-                f"accuracy-by-bytes-{stream}", f"{stream}: accuracy against bytes kept", accuracy,
-                "bytes kept", "accuracy %", human_bytes, lambda value: f"{value:.1f} %",
-                "Each kind of storage at several sizes. Dotted: joint training on raw data.",
-                100 * mean_accuracy(joint) if joint else None,
-            )
+            replayed = pooled(result.reconstruction)
+            if replayed.psnr is not None:
+                point = result.memory_bytes / replayed.samples, replayed.psnr
+                quality[tables.storage(result)].append(point)
+        drawing = _curves(
+            f"accuracy-by-bytes-{stream}", f"{stream}: accuracy against bytes kept", accuracy,
+            "bytes kept", "accuracy %", human_bytes, "{:.1f} %",
+            "Each kind of storage at several sizes. Dotted: joint training on raw data.",
         )  # fmt: skip
+        if joint:
+            level = 100 * mean_accuracy(joint)
+            drawing.figure.axes[0].axhline(level, color=canvas.INK, linestyle=":", linewidth=1.2)
+        found.append(drawing)
         if any(quality.values()):
             found.append(
                 _curves(
                     f"quality-by-bytes-{stream}", f"{stream}: quality against bytes per sample", quality,
-                    "bytes per sample kept, everything included", "PSNR dB", lambda value: f"{value:.0f} B",
-                    lambda value: f"{value:.1f} dB",
+                    "bytes per sample kept, everything included", "PSNR dB", "{:.0f} B".format, "{:.1f} dB",
                     "PSNR of the samples that are kept, as replayed after all tasks.",
                 )
             )  # fmt: skip
@@ -161,30 +165,29 @@ def _growth(results: Results) -> list[Drawing]:
     }
     seconds: dict[str, Points] = {}
     for result in results:
-        n = np.cumsum([t.samples for t in result.tasks]).tolist()
-        fitted = np.cumsum([t.trained for t in result.tasks]) / n
-        spent = np.cumsum([t.seconds.get("absorb", 0.0) for t in result.tasks]) / n * 1000
-        fits[f"{result.method}, measured"] = list(zip(n, fitted.tolist(), strict=True))
-        alive = [t.models for t in result.tasks]
+        n = list(accumulate(task.samples for task in result.tasks))
+        fitted = accumulate(task.trained for task in result.tasks)
+        spent = accumulate(task.seconds.get("absorb", 0.0) for task in result.tasks)
+        fits[f"{result.method}, measured"] = [(a, b / a) for a, b in zip(n, fitted, strict=True)]
+        alive = [task.models for task in result.tasks]
         models[f"{result.method}, measured"] = list(zip(n, alive, strict=True))
-        seconds[result.method] = list(zip(n, spent.tolist(), strict=True))
-
+        seconds[result.method] = [(a, b / a * 1000) for a, b in zip(n, spent, strict=True)]
     return [
         _curves(
             "fits-by-samples", "Fits per sample", fits, "samples seen", "fits per sample",
-            "{:,.0f}".format, "{:.1f}".format,
+            "{:,.0f}".format, "{:.1f}",
             "Samples fitted so far, divided by samples seen: logarithmic where levels merge like bits, "
             "linear where one model is retrained at each task.",
             both_logarithmic=True,
         ),
         _curves(
             "models-by-samples", "Number of models", models, "samples seen", "models",
-            "{:,.0f}".format, "{:.0f}".format,
+            "{:,.0f}".format, "{:.0f}",
             "One per 1-bit of the number of units seen, so at most one more than its logarithm.",
         ),
         _curves(
             "seconds-by-samples", "Time to absorb, per sample seen", seconds, "samples seen",
-            "ms per sample", "{:,.0f}".format, "{:.2f} ms".format,
+            "ms per sample", "{:,.0f}".format, "{:.2f} ms",
             "Measured time of all fits so far, divided by samples seen.",
         ),
     ]  # fmt: skip
@@ -194,43 +197,41 @@ def _growth(results: Results) -> list[Drawing]:
 def _curves(
     name: str,
     title: str,
-    lines: dict[str, Points],
+    points: dict[str, Points],
     x: str,
     y: str,
     write_x: Callable[[float], str],
-    write_y: Callable[[float], str],
+    format_y: str,
     caption: str,
-    reference: float | None = None,
     both_logarithmic: bool = False,
 ) -> Drawing:
     """Lines through points, x on a logarithmic axis."""
-    figure = canvas.sheet("medium", 3.6 + 0.22 * -(-len(lines) // _columns(list(lines))))
+    columns = _columns(points)
+    figure = canvas.sheet("medium", 3.6 + 0.22 * -(-len(points) // columns))
     axes: Axes = figure.add_subplot()
-    hover: dict[str, tuple[str, ...]] = {}
-    ends = []
-    for number, (kind, unsorted) in enumerate(lines.items()):
-        points = sorted((a, b) for a, b in unsorted if b > 0 or not both_logarithmic)
-        if not points:
-            continue  # its colour stays reserved
-        texts = [f"{kind}: {write_y(b)} at {write_x(a)}" for a, b in points]
-        style = "--" if "planned" in kind else "-"
-        hover |= canvas.line(axes, number, points, texts, markersize=4, linestyle=style, label=kind)
-        ends.append(f"{kind} reaches {write_y(points[-1][1])} at {write_x(points[-1][0])}")
-    if reference is not None:
-        axes.axhline(reference, color=canvas.INK, linestyle=":", linewidth=1.2)
     axes.set_xscale("log")
     if both_logarithmic:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write_x(value)))
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+
+    def look(_: int, kind: str) -> dict[str, Any]:
+        return {"label": kind, "linestyle": "--" if "planned" in kind else "-", "markersize": 4}
+
+    by_kind = {kind: np.array(sorted(mine)).reshape(-1, 2).T for kind, mine in points.items()}
+    lines = [Line(kind, at[0], at[1], np.zeros(at.shape[1])) for kind, at in by_kind.items()]
+    if both_logarithmic:
+        lines = [line.above_zero() for line in lines]
+    texts = "{label}: {y} at {x}", "{label} reaches {y} at {x}"
+    hover, ends = plot(axes, lines, texts, write_x, format_y.format, look)
     axes.set(xlabel=x, ylabel=y)
     axes.grid()
-    figure.legend(loc="outside lower center", ncols=_columns(list(lines)), handlelength=2.5)
-    return Drawing(name, title, f"{title}: {canvas.listed(ends)}.", figure, caption, hover, "medium")
+    figure.legend(loc="outside lower center", ncols=columns, handlelength=2.5)
+    return Drawing(name, title, f"{title}: {ends}.", figure, caption, hover, "medium")
 
 
-def _columns(names: list[str]) -> int:
+def _columns(names: Iterable[str]) -> int:
     """The number of columns in which a legend of these names is no wider than a figure."""
     lengths = np.array([len(name) for name in names])
     for columns in (3, 2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -16,7 +16,6 @@ from logcl.experiments.result import make_folder
 
 _RESOLUTION = 150  # dots per inch
 _NOTHING = {"Date": None, "Creator": None, "Format": None, "Type": None}
-_MARKS = ("path", "use")
 _INHERITED = {"stroke-linejoin": "round", "stroke-linecap": "butt"}  # matplotlib's own style sheet
 
 
@@ -28,10 +27,10 @@ def inline(drawing: Drawing, prefix: str) -> str:
     with styled(), warnings.catch_warnings():
         # The font used for layout here may lack letters that the page's font has.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        root = ElementTree.fromstring(_svg(drawing, transparent=True))
-    _plain_names(root)
-    for gid, texts in drawing.hover.items():
-        _explain(root, gid, texts)
+        text = _svg(drawing, "none")
+    # An <svg> inside HTML needs no namespaces; only texts, which are escaped, come from users.
+    root = ElementTree.fromstring(re.sub(r' xmlns(:\w+)?="[^"]*"', "", text).replace(" xlink:", " "))
+    _explain(root, drawing.hover)
     _own_ids(root, prefix)
     for element in root.iter():
         _compact(element)
@@ -54,64 +53,40 @@ def save(drawings: Sequence[Drawing], folder: Path) -> list[Path]:
         with styled():
             picture = io.BytesIO()
             drawing.figure.savefig(picture, format="png", dpi=_RESOLUTION, facecolor="white")
-            text = _svg(drawing, transparent=False).replace(INK, "#000000")
+            text = _svg(drawing, "white").replace(INK, "#000000")
         for target in targets:
             target.set_visible(True)
         for suffix, content in (("png", picture.getvalue()), ("svg", text.encode())):
-            path = folder / f"{drawing.name}.{suffix}"
-            write_atomically(path, content)
-            written.append(path)
+            written.append(folder / f"{drawing.name}.{suffix}")
+            write_atomically(written[-1], content)
     return written
 
 
-def _svg(drawing: Drawing, *, transparent: bool) -> str:
+def _svg(drawing: Drawing, background: str) -> str:
     stream = io.StringIO()
-    background = "none" if transparent else "white"
     drawing.figure.savefig(stream, format="svg", facecolor=background, metadata=_NOTHING)
     return stream.getvalue()
 
 
-def _plain_names(root: Element) -> None:
-    """Remove XML namespaces, which an <svg> inside HTML does not need."""
-    for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]
-        for name in [name for name in element.attrib if "}" in name]:
-            element.attrib[name.rpartition("}")[2]] = element.attrib.pop(name)
-
-
-def _explain(root: Element, gid: str, texts: Sequence[str]) -> None:
+def _explain(root: Element, hover: Mapping[str, Sequence[str]]) -> None:
     """Give each mark of an artist its hover text, a <title>."""
-    group = next((element for element in root.iter("g") if element.get("id") == gid), None)
-    marks = [] if group is None else list(_marks(group))
-    if len(marks) != len(texts):
-        raise ValueError(f"{gid} has {len(marks)} marks for {len(texts)} texts")
-    for mark, text in zip(marks, texts, strict=True):
-        title = Element("title")
-        title.text = text
-        mark.append(title)
-
-
-def _marks(group: Element) -> Iterator[Element]:
-    """The marks below a group, in the order drawn, without definitions."""
-    for child in group:
-        if child.tag in _MARKS:
-            yield child
-        elif child.tag != "defs":
-            yield from _marks(child)
+    groups = {group.get("id"): group for group in root.iter("g")}
+    for gid, texts in hover.items():
+        definitions = {part for defs in groups[gid].iter("defs") for part in defs.iter()}
+        drawn = [part for part in groups[gid].iter() if part not in definitions]
+        marks = [part for part in drawn if part.tag in ("path", "use")]
+        for mark, text in zip(marks, texts, strict=True):
+            ElementTree.SubElement(mark, "title").text = text
 
 
 def _own_ids(root: Element, prefix: str) -> None:
     """Keep only ids that are referenced, with a prefix that no other figure has."""
-    reference = re.compile(r"#([\w.-]+)\)?$")
+    reference = re.compile(r"(?:^|(?<=url\())#([\w.-]+)")
     used = set()
     for element in root.iter():
-        for name in ("href", "clip-path"):
-            if found := reference.search(element.get(name, "")):
-                used.add(found[1])
-                element.set(name, element.attrib[name].replace("#", f"#{prefix}-"))
-        if found := re.search(r"url\(#([\w.-]+)\)", element.get("style", "")):
-            used.add(found[1])
-            element.set("style", element.attrib["style"].replace("url(#", f"url(#{prefix}-"))
+        for name in element.attrib.keys() & {"href", "clip-path", "style"}:
+            used.update(reference.findall(element.attrib[name]))
+            element.set(name, reference.sub(rf"#{prefix}-\1", element.attrib[name]))
     for element in root.iter():
         if (own := element.attrib.pop("id", "")) in used:
             element.set("id", f"{prefix}-{own}")
@@ -122,16 +97,12 @@ def _compact(element: Element) -> None:
     element.tail = None
     if element.tag not in ("text", "tspan", "title"):
         element.text = None
-    for name in ("d", "x", "y", "width", "height", "transform"):
-        if name in element.attrib:
-            element.set(name, _rounded(element.attrib[name]))
+    for name in element.attrib.keys() & {"d", "x", "y", "width", "height", "transform"}:
+        text = re.sub(r"-?\d+\.\d+", lambda found: f"{round(float(found[0]), 2):g}", element.attrib[name])
+        text = re.sub(r"-0(?![.\d])", "0", text)
+        element.set(name, re.sub(r"\s*([A-Za-z])\s*", r"\1", text).strip())
     if element.get("transform", "").startswith("rotate(0 "):
         del element.attrib["transform"]
     if "font-family" in element.get("style", ""):
         mono = "font-family: monospace;" if "Mono" in element.attrib["style"] else ""
         element.set("style", re.sub(r"font-family:[^;]*;?", mono, element.attrib["style"]))
-
-
-def _rounded(text: str) -> str:
-    shorter = re.sub(r"-?\d+\.\d+", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), text)
-    return re.sub(r"\s*([A-Za-z])\s*", r"\1", re.sub(r"-0(?![.\d])", "0", shorter)).strip()

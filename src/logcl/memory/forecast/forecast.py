@@ -1,14 +1,16 @@
 """What a memory would take: samples per day in; seconds, bytes and network traffic out.
 
-`retraining` says which levels every task fits, `costs` what a sample costs; this multiplies the two. Nothing
-is random and nothing is trained. The cluster is that of `--engine ray`: one memory file, each level fitted on
-one core, the levels of a task in parallel, pixels sent to the workers. docs/scale.md lists the assumptions.
+The units held are a binary counter, and a task adds to it. If the counter goes from b to a, the task replays
+the levels that are 1-bits of b and fits those that are 1-bits of a, up to the highest bit that changes. These
+levels times the measured costs are the forecast; nothing is random and nothing is trained. The cluster is
+that of `--engine ray`: one memory file, each level fitted on one core, the levels of a task in parallel,
+pixels sent to the workers. docs/scale.md lists the assumptions.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +20,13 @@ from logcl import allocation
 from logcl.core.settings import MOST_SAMPLES, Frozen, ImageShape
 from logcl.memory.file.sqlite import PAGE
 from logcl.memory.forecast.costs import Costs
-from logcl.memory.forecast.retraining import Retraining, count_retraining
 
 Values = TypeVar("Values", float, NDArray[np.float64])
+Counts = NDArray[np.int64]
 
 DAY = 86_400
+MAX_ENUMERATED = 2**20
+"""Tasks that are planned one by one. Tasks no larger than a unit are counted in closed form instead."""
 MAX_ROW = 10**9
 """Bytes of a level in the memory file: SQLite, as usually built, refuses longer rows."""
 MAX_FILE = (2**30 - 1) * PAGE
@@ -81,7 +85,6 @@ class Forecast(Frozen):
     """The lemma's bound, the first encoding included."""
     one_model_encodings: float
     """Per sample, if a single model of everything were fitted again for every task."""
-    task_median: Work
     task_mean: Work
     task_worst: Work
     day_mean: Work
@@ -103,6 +106,21 @@ class Forecast(Frozen):
     """The most samples that one memory file can hold."""
     files: int
     """Memory files needed for all samples."""
+
+
+class Retraining(NamedTuple):
+    """All tasks that take a memory from one number of samples to another, grouped by the levels they fit."""
+
+    fitted: Counts
+    """Units fitted by each task of the group; the 1-bits are the levels."""
+    replayed: Counts
+    """Units replayed by each task of the group."""
+    tasks: Counts
+    """Tasks in the group."""
+    worst: tuple[int, int]
+    """Samples held before and after the first of the tasks that fit the most."""
+    task_size: int
+    """Samples per task in this count."""
 
 
 def forecast(load: Load, costs: Costs) -> Forecast:
@@ -135,7 +153,6 @@ def forecast(load: Load, costs: Costs) -> Forecast:
         encodings=(retraining.fitted.astype(object) @ retraining.tasks) * unit / arrived,
         max_encodings=allocation.max_generation(n, unit) + 1,
         one_model_encodings=(tasks * load.start + load.per_task * tasks * (tasks - 1) // 2) / arrived + 1,
-        task_median=_named(_medians(work, retraining.tasks)),
         task_mean=_named(total / retraining.tasks.sum()),
         task_worst=_named(work.max(axis=1)),
         day_mean=_named(total / days),
@@ -153,8 +170,8 @@ def forecast(load: Load, costs: Costs) -> Forecast:
 
 def growth(load: Load, costs: Costs) -> list[Forecast]:
     """The forecast at a thousandth, a hundredth and a tenth of the samples, and at the end."""
-    marks = [load.samples // 1000, load.samples // 100, load.samples // 10]
-    marks = [mark for mark in marks if mark > load.start and mark >= load.unit]
+    least = max(load.start + 1, load.unit)
+    marks = [mark for part in (1000, 100, 10) if (mark := load.samples // part) >= least]
     return [forecast(load.model_copy(update={"samples": mark}), costs) for mark in (*marks, load.samples)]
 
 
@@ -190,12 +207,53 @@ def _sent(count: Values, load: Load) -> tuple[Values, Values]:
     return remote, remote / (load.network * 1e9 / 8)
 
 
-def _medians(work: NDArray[np.float64], tasks: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(4,): the median over all tasks of each row of `work`."""
-    order = np.argsort(work, axis=1)
-    middle = [np.searchsorted(np.cumsum(tasks[row]), -(-tasks.sum() // 2)) for row in order]
-    return np.array([values[row[at]] for values, row, at in zip(work, order, middle, strict=True)])
-
-
 def _named(values: NDArray[np.float64]) -> Work:
     return Work(**dict(zip(Work.model_fields, values.tolist(), strict=True)))
+
+
+def count_retraining(start: int, stop: int, task_size: int, unit: int) -> Retraining:
+    """Count the tasks of `task_size` samples, the last perhaps smaller, between `start` and `stop` samples.
+
+    Exact, except for more than `MAX_ENUMERATED` tasks that are larger than a unit: those are counted as tasks
+    of unit · 2^k samples for the largest such size that fits into one, which is more than half of it. The
+    error is then less than one encoding per sample.
+    """
+    if task_size <= unit:
+        return _in_closed_form(start, stop, task_size, unit)
+    if stop - start <= task_size * MAX_ENUMERATED:
+        return _one_by_one(start, stop, task_size, unit)
+    level = (task_size // unit).bit_length() - 1
+    found = _in_closed_form(start, stop, unit << level, unit << level)
+    return found._replace(fitted=found.fitted << level, replayed=found.replayed << level)
+
+
+def _in_closed_form(start: int, stop: int, task_size: int, unit: int) -> Retraining:
+    """A task completes at most one unit; unit u makes it fit level z, the number of trailing zeros of u."""
+    before, after = start // unit, stop // unit
+    # Of the numbers 1..u, (u >> z) - (u >> z + 1) have exactly z trailing zeros.
+    groups = [
+        (1 << z, (1 << z) - 1, (after >> z) - (after >> z + 1) - (before >> z) + (before >> z + 1))
+        for z in range((before ^ after).bit_length())
+    ]
+    groups.append((0, 0, -(-(stop - start) // task_size) - (after - before)))
+    fitted, replayed, tasks = np.array([group for group in groups if group[2]], dtype=np.int64).T
+    number = 1
+    if after > before:
+        zeros = int(fitted.max()).bit_length() - 1
+        completed = ((before >> zeros) + 1) << zeros  # the first unit with that many trailing zeros
+        number = -(-(completed * unit - start) // task_size)
+    worst = start + (number - 1) * task_size, min(start + number * task_size, stop)
+    return Retraining(fitted, replayed, tasks, worst, task_size)
+
+
+def _one_by_one(start: int, stop: int, task_size: int, unit: int) -> Retraining:
+    held = np.append(np.arange(start, stop, task_size, dtype=np.int64), np.int64(stop))
+    units = held // unit
+    before, after = units[:-1], units[1:]
+    below = before ^ after
+    for shift in (1, 2, 4, 8, 16, 32):
+        below |= below >> shift  # sets every bit up to the highest that changed
+    fitted, replayed = after & below, before & below
+    first = int(fitted.argmax())
+    worst = int(held[first]), int(held[first + 1])
+    return Retraining(fitted, replayed, np.ones_like(fitted), worst, task_size)

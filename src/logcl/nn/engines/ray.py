@@ -10,21 +10,20 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from logcl.core.errors import BadSettings, EngineFailed, LogCLError
 from logcl.core.progress import Progress, Silent
-from logcl.core.settings import Frozen
 from logcl.core.sharding import Shard
 from logcl.nn.engines import Job
-from logcl.nn.engines.remote_progress import Display, Message, Reporter
+from logcl.nn.engines.remote_progress import Display, Reporter
 
 try:
     import ray
     from ray.exceptions import RayError, RayTaskError
+    from ray.util.queue import Queue
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as missing:
     raise BadSettings(
@@ -37,10 +36,8 @@ _RETRIES = 5
 """How often a job is restarted because its worker died."""
 _INTERVAL = 0.3
 """Seconds between two polls for messages."""
-_SMALL = (str, int, float, bool, Path, type(None), Frozen)
-"""Types that are sent with every job; anything else is put into the object store once for all jobs."""
-_CACHED = 4
-"""Number of arguments whose references are kept."""
+_CACHED = 16
+"""Number of arguments that stay in Ray's object store: jobs often share a data set or a codec."""
 
 
 class Ray:
@@ -71,30 +68,31 @@ class Ray:
         self._gpus = int(any(node.get("GPU", 0) for node in nodes))
         room = sum(int(node.get("CPU", 0)) // self._cpus for node in nodes)
         self.workers = workers or max(room, 1)
-        self._here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._mailbox = ray.remote(_Mailbox).options(num_cpus=0, scheduling_strategy=self._here).remote()
+        self._messages = Queue(actor_options=_here())
         self._sent: list[tuple[Any, Any]] = []
 
     def run(self, jobs: Iterable[Job[T]], progress: Progress) -> Iterator[tuple[Job[T], T]]:
         """In order of completion. Closing the iterator cancels the jobs that are still running."""
+        options = {"num_cpus": self._cpus, "num_gpus": self._gpus, "runtime_env": self._environment()}
+        return self._run(jobs, progress, max_retries=_RETRIES, **options)
+
+    def _run(self, jobs: Iterable[Job[T]], progress: Progress, **options: Any) -> Iterator[tuple[Job[T], T]]:
         waiting = iter(jobs)
         running: dict[Any, tuple[int, Job[T]]] = {}
         display = Display(progress)
         number = 0
-        call = ray.remote(_call).options(
-            num_cpus=self._cpus, num_gpus=self._gpus, max_retries=_RETRIES, runtime_env=self._environment()
-        )
+        call = ray.remote(_call).options(**options)
         try:
             while True:
                 while len(running) < self.workers and (job := next(waiting, None)) is not None:
                     number += 1
                     sent = [self._reference(argument) for argument in job.arguments]
-                    reference = call.remote(self._mailbox, number, self.threads, job.function, *sent)
+                    reference = call.remote(self._messages, number, self.threads, job.function, *sent)
                     running[reference] = number, job
                 if not running:
                     return
                 done, _ = ray.wait(list(running), num_returns=1, timeout=_INTERVAL)
-                display.show(self._messages())
+                display.show(self._messages.get_nowait_batch(self._messages.qsize()))
                 for reference in done:
                     finished, job = running.pop(reference)
                     display.end(finished)
@@ -109,8 +107,6 @@ class Ray:
         """With Ray Train: gloo between processors, nccl between GPUs."""
         from ray.train import FailureConfig, RunConfig, ScalingConfig  # slow to import
 
-        sent = [self._reference(argument) for argument in job.arguments]
-        display = Display(progress)
         resources = {"CPU": self._cpus} | ({"GPU": self._gpus} if self._gpus else {})
         with tempfile.TemporaryDirectory(prefix="logcl-") as folder:
             options = {
@@ -123,20 +119,10 @@ class Ray:
                     worker_runtime_env=self._environment(),
                 ),
             }
-            train = ray.remote(_train).options(num_cpus=0, max_retries=0, scheduling_strategy=self._here)
-            reference = train.remote(self._mailbox, self.threads, options, job.function, sent)
-            try:
-                while not ray.wait([reference], timeout=_INTERVAL)[0]:
-                    display.show(self._messages())
-                value: T = _result(reference, job.name)
-                display.show(self._messages())
-                return value
-            except KeyboardInterrupt:
-                ray.cancel(reference, force=True)
-                raise
-            finally:
-                self._sent = []
-                display.end()
+            sent = [self._reference(argument) for argument in job.arguments]
+            whole: Job[T] = Job(job.name, _train, (self.threads, options, job.function, sent))
+            ((_, value),) = self._run([whole], progress, max_retries=0, **_here())
+            return value
 
     def close(self) -> None:
         """Disconnect from the cluster, and stop it if this engine started it."""
@@ -151,24 +137,17 @@ class Ray:
 
     def _environment(self) -> dict[str, Any]:
         """The environment of the workers. Idle threads sleep: there may be more of them than processors."""
-        variables = {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE"}
-        if "LOGCL_DEVICE" in os.environ:
-            variables["LOGCL_DEVICE"] = os.environ["LOGCL_DEVICE"]
-        return {"env_vars": variables}
+        device = {name: value for name, value in os.environ.items() if name == "LOGCL_DEVICE"}
+        return {"env_vars": {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE", **device}}
 
     def _reference(self, argument: Any) -> Any:
-        """The argument itself if it is small, else a reference to it in Ray's object store."""
-        if isinstance(argument, _SMALL):
-            return argument
+        """A reference to the argument in Ray's object store."""
         for value, reference in self._sent:
             if value is argument:
                 return reference
         reference = ray.put(argument)
         self._sent = [*self._sent[1 - _CACHED :], (argument, reference)]
         return reference
-
-    def _messages(self) -> list[Message]:
-        return list(ray.get(self._mailbox.collect.remote()))
 
 
 def _connect(address: str | None) -> None:
@@ -183,11 +162,10 @@ def _connect(address: str | None) -> None:
             address=address or "local", log_to_driver=False, logging_level="ERROR", include_dashboard=False
         )
     except (OSError, ValueError, RuntimeError) as error:
+        what, remedy = f"there is no Ray cluster at {address}", "start one with `ray start --head`"
         if address is None:
-            raise EngineFailed(f"Ray does not start on this machine ({_short(error)}); try again") from error
-        raise EngineFailed(
-            f"there is no Ray cluster at {address} ({_short(error)}); start one with `ray start --head`"
-        ) from error
+            what, remedy = "Ray does not start on this machine", "try again"
+        raise EngineFailed(f"{what} ({_short(error)}); {remedy}") from error
 
 
 def _result(reference: Any, name: str) -> Any:
@@ -210,32 +188,16 @@ def _short(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-class _Mailbox:
-    """An actor that holds the workers' messages, and the result of `together`, until they are collected."""
-
-    def __init__(self) -> None:
-        self._messages: list[Message] = []
-        self._result: Any = None
-
-    def post(self, message: Message) -> None:
-        self._messages.append(message)
-
-    def collect(self) -> list[Message]:
-        messages, self._messages = self._messages, []
-        return messages
-
-    def post_result(self, value: Any) -> None:
-        self._result = value
-
-    def collect_result(self) -> Any:
-        value, self._result = self._result, None
-        return value
+def _here() -> dict[str, Any]:
+    """Options of an actor or task that must live as long as this process: on this machine, beside any job."""
+    node = ray.get_runtime_context().get_node_id()
+    return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
 
-def _call(mailbox: Any, number: int, threads: int, function: Callable[..., T], *arguments: Any) -> T:
+def _call(messages: Queue, number: int, threads: int, function: Callable[..., T], *arguments: Any) -> T:
     """Run one job in a worker."""
     torch.set_num_threads(threads)
-    reporter = Reporter(number, lambda message: mailbox.post.remote(message))
+    reporter = Reporter(number, messages.put)
     try:
         return function(*arguments, reporter)
     finally:
@@ -243,23 +205,24 @@ def _call(mailbox: Any, number: int, threads: int, function: Callable[..., T], *
 
 
 def _train(
-    mailbox: Any, threads: int, options: Any, function: Callable[..., T], arguments: Sequence[Any]
+    threads: int, options: Any, function: Callable[..., T], arguments: Sequence[Any], reporter: Reporter
 ) -> T:
     """Run a job in all workers at once, restarting them if one is lost; the result of rank 0."""
     from ray.train.torch import TorchTrainer
+
+    results = Queue(actor_options=_here())
 
     def loop() -> None:
         context = ray.train.get_context()
         shard = Shard(context.get_world_rank(), context.get_world_size())
         torch.set_num_threads(threads)
-        values = [ray.get(a) if isinstance(a, ray.ObjectRef) else a for a in arguments]
+        values = ray.get(list(arguments))
         if shard.rank:
             function(*values, shard, Silent())
             return
-        reporter = Reporter(0, lambda message: mailbox.post.remote(message))
-        ray.get(mailbox.post_result.remote(function(*values, shard, reporter)))
+        results.put(function(*values, shard, reporter))
         reporter.send()
 
     TorchTrainer(loop, **options).fit()
-    value: T = ray.get(mailbox.collect_result.remote())
+    value: T = results.get_nowait()
     return value

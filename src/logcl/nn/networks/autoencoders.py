@@ -1,22 +1,22 @@
 """Autoencoders of ±1 codes, for image shapes from 1x8x8 up: decoders d(c; υ) and their encoders.
 
-Only the decoder is stored; the encoder is discarded after a fit.
-
-    image ── encoder ── embedding ── sign ── code ── decoder ── image in [0, 1]
+image ── encoder ── embedding ── sign ── code ── decoder ── image in [0, 1]
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.core.settings import MOST_ADDRESS_BITS, AutoencoderNetwork, Frozen, ImageShape
-from logcl.nn.networks.binplay import BinPlayDecoder, BinPlayEncoder
 from logcl.nn.networks.layers import BatchNorm
 from logcl.nn.networks.superposed import SuperposedDecoder
 
 _MOST_ACTIVATIONS = 2**26  # per layer and image: 256 MB
+_PUBLISHED_WIDTH = 32  # BinPlay's d
 
 
 class AutoencoderSpec(Frozen):
@@ -50,37 +50,77 @@ class AutoencoderSpec(Frozen):
 
 def decoder(spec: AutoencoderSpec) -> nn.Module:
     """Codes (n, code_length) → images (n, C, H, W) in [0, 1]."""
-    if spec.network == "superposed":
-        return SuperposedDecoder(spec.image_shape, spec.length, spec.width)
-    if spec.network == "binplay":
-        return BinPlayDecoder(spec.image_shape, spec.length, spec.width)
-    return MLPDecoder(spec) if spec.network == "mlp" else ConvDecoder(spec)
+    kinds: dict[str, type[nn.Module]] = {
+        "mlp": MLPDecoder,
+        "conv": ConvDecoder,
+        "binplay": BinPlayDecoder,
+        "superposed": SuperposedDecoder,
+    }
+    return kinds[spec.network](spec.image_shape, spec.length, spec.width)
 
 
-def encoder(spec: AutoencoderSpec, *, centred: bool) -> nn.Module:
+def encoder(spec: AutoencoderSpec, *, centred: bool) -> Encoder:
     """Images (n, C, H, W) → embeddings (n, bits); their signs are the code.
 
     `centred` normalises each bit over the batch, without learned scale or shift. Every bit is then 1 for
     about half of the images, which halves the error of learned codes. Codes that are given rather than
     learned need an encoder without it.
     """
-    if spec.network == "superposed":
+    (channels, height, columns), width, last = spec.image_shape, spec.width, spec.length
+    layers: list[nn.Module] = []
+    if spec.network == "mlp":
+        hidden = max(2 * width, 256)  # wide, because the decoder alone counts towards the size of a level
+        first = nn.Linear(math.prod(spec.image_shape), hidden)
+        layers = [nn.Flatten(), first, nn.ReLU(), nn.Linear(hidden, last)]
+    elif spec.network == "conv":
+        last, _, _ = _grid(spec.image_shape, spec.length)
+        layers = [
+            nn.Conv2d(channels, width, 5, stride=2, padding=2),
+            nn.ReLU(),
+            nn.Conv2d(width, 2 * width, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(2 * width, 2 * width, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(2 * width, last, 1),
+        ]
+    elif spec.network == "binplay":
+        for out in (width, 2 * width, 4 * width):
+            strided = nn.Conv2d(channels, out, 3, stride=2, padding=1, bias=False)
+            layers += [strided, BatchNorm(out), nn.LeakyReLU()]
+            channels = out
+        cells = -(-height // 8) * -(-columns // 8)
+        layers += [nn.Flatten(), nn.Linear(4 * width * cells, last)]
+    else:
         raise ValueError("a superposed decoder has no encoder; use that of an mlp")
-    if spec.network == "binplay":
-        last = Centre(spec.length, affine=False) if centred else nn.Identity()
-        return BinPlayEncoder(spec.image_shape, spec.length, spec.width, last)
-    return MLPEncoder(spec, centred) if spec.network == "mlp" else ConvEncoder(spec, centred)
+    layers.append(BatchNorm(last, affine=False) if centred else nn.Identity())
+    return Encoder(spec, layers)
+
+
+class Encoder(nn.Module):
+    """Layers from images to embeddings, flat or, for `conv`, in the bit planes of `ConvDecoder`."""
+
+    def __init__(self, spec: AutoencoderSpec, layers: list[nn.Module]) -> None:
+        super().__init__()
+        self.spec = spec
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) → (n, bits)."""
+        if self.spec.network == "conv":
+            _, height, width = self.spec.image_shape
+            image = nn.functional.pad(image, (0, -width % 4, 0, -height % 4), mode="replicate")
+        embedding: Tensor = self.layers(image)
+        return embedding.flatten(1)[:, : self.spec.length]
 
 
 class MLPDecoder(nn.Module):
     """One hidden layer: bits → width → pixels."""
 
-    def __init__(self, spec: AutoencoderSpec) -> None:
+    def __init__(self, image_shape: ImageShape, bits: int, width: int) -> None:
         super().__init__()
-        channels, height, width = spec.image_shape
-        self.image_shape = spec.image_shape
-        self.hidden = nn.Linear(spec.length, spec.width)
-        self.pixels = nn.Linear(spec.width, channels * height * width)
+        self.image_shape = image_shape
+        self.hidden = nn.Linear(bits, width)
+        self.pixels = nn.Linear(width, math.prod(image_shape))
 
     def forward(self, code: Tensor) -> Tensor:
         """(n, bits) → (n, C, H, W)."""
@@ -89,99 +129,84 @@ class MLPDecoder(nn.Module):
         return image
 
 
-class Centre(BatchNorm):
-    """Batch normalisation of embeddings, flat or in planes."""
-
-    def forward(self, embedding: Tensor) -> Tensor:
-        """(n, planes, rows, columns) or (n, bits) → the same shape."""
-        planes = embedding if embedding.dim() == 4 else embedding[:, :, None, None]
-        return super().forward(planes).reshape(embedding.shape)
-
-
-class MLPEncoder(nn.Module):
-    """One wide hidden layer; the encoder is discarded after the fit, so its size costs no bytes."""
-
-    def __init__(self, spec: AutoencoderSpec, centred: bool) -> None:
-        super().__init__()
-        channels, height, width = spec.image_shape
-        hidden = max(2 * spec.width, 256)
-        self.layers = nn.Sequential(
-            nn.Flatten(),
-            nn.Linear(channels * height * width, hidden),
-            nn.ReLU(),
-            nn.Linear(hidden, spec.length),
-            Centre(spec.length, affine=False) if centred else nn.Identity(),
-        )
-
-    def forward(self, image: Tensor) -> Tensor:
-        """(n, C, H, W) → (n, bits)."""
-        embedding: Tensor = self.layers(image)
-        return embedding
-
-
 class ConvDecoder(nn.Module):
     """Bit planes at a quarter of the resolution, upsampled by convolutions and two pixel shuffles.
 
     Sides that are not multiples of four are decoded larger and cropped.
     """
 
-    def __init__(self, spec: AutoencoderSpec) -> None:
+    def __init__(self, image_shape: ImageShape, bits: int, width: int) -> None:
         super().__init__()
-        self.spec = spec
-        channels, width = spec.image_shape[0], spec.width
-        planes, _, _ = _grid(spec)
+        self.image_shape = image_shape
+        self.grid = _grid(image_shape, bits)
         self.layers = nn.Sequential(
-            nn.Conv2d(planes, 2 * width, 3, padding=1),
+            nn.Conv2d(self.grid[0], 2 * width, 3, padding=1),
             nn.ReLU(),
             nn.Conv2d(2 * width, 2 * width, 3, padding=1),
             nn.ReLU(),
             nn.Conv2d(2 * width, 4 * width, 1),
             nn.PixelShuffle(2),
             nn.ReLU(),
-            nn.Conv2d(width, 4 * channels, 3, padding=1),
+            nn.Conv2d(width, 4 * image_shape[0], 3, padding=1),
             nn.PixelShuffle(2),
             nn.Sigmoid(),
         )
 
     def forward(self, code: Tensor) -> Tensor:
         """(n, bits) → (n, C, H, W)."""
-        planes, rows, columns = _grid(self.spec)
-        missing = planes * rows * columns - self.spec.length
-        grid = nn.functional.pad(code, (0, missing)).unflatten(1, (planes, rows, columns))
-        image: Tensor = self.layers(grid)
-        _, height, width = self.spec.image_shape
+        missing = math.prod(self.grid) - code.shape[1]
+        image: Tensor = self.layers(nn.functional.pad(code, (0, missing)).unflatten(1, self.grid))
+        _, height, width = self.image_shape
         return image[:, :, :height, :width]
 
 
-class ConvEncoder(nn.Module):
-    """Strided convolutions down to the bit planes of `ConvDecoder`."""
+def _grid(image_shape: ImageShape, bits: int) -> tuple[int, int, int]:
+    """Planes, rows and columns of the bit grid; the last plane may be partly used."""
+    _, height, width = image_shape
+    rows, columns = -(-height // 4), -(-width // 4)
+    return -(-bits // (rows * columns)), rows, columns
 
-    def __init__(self, spec: AutoencoderSpec, centred: bool) -> None:
+
+class BinPlayDecoder(nn.Module):
+    """The decoder of BinPlay (Deja et al. 2020), which the paper uses at every level.
+
+    Code → 1.5 · bits units → d maps → 4d → 6d → 5d → C, the last four by transposed convolutions. Layers,
+    kernels and strides are those of the authors' public code. A map of s x s cells becomes an image of side
+    4s - 4 with 3x3 kernels and of side 4s with 4x4 kernels, so 8x8 cells give 28x28 and 32x32 images, the two
+    published cases: 1.2 million weights with 200 bits, 5.5 million with 1000. Differences from BinPlay:
+    - BinPlay appends ten bits of task number to each code, because its codes restart with each task. Here
+      codes depend on the index over all tasks, so these bits are not needed (0.3 % fewer weights).
+    - The hidden layer of 1.5 · bits units is scaled by d / 32, so that all layers shrink in smaller levels.
+    - Other image sizes use the smallest map that covers them, and the decoded image is cropped on the right
+      and at the bottom: 3x3 kernels up to 28 pixels per side, 4x4 kernels above.
+    """
+
+    def __init__(self, image_shape: ImageShape, bits: int, d: int) -> None:
         super().__init__()
-        self.spec = spec
-        channels, width = spec.image_shape[0], spec.width
-        planes, _, _ = _grid(spec)
+        channels, height, width = image_shape
+        hidden = max(round(1.5 * bits * d / _PUBLISHED_WIDTH), 1)
+        kernel, margin, padding = (3, 4, 2) if max(height, width) <= 28 else (4, 0, 1)
+        # At least two cells: the padding of the first layer would leave nothing of one.
+        self.map = d, max(-(-(height + margin) // 4), 2), max(-(-(width + margin) // 4), 2)
+        self.size = height, width
+        self.dense = nn.Sequential(
+            nn.Linear(bits, hidden), nn.LeakyReLU(), nn.Linear(hidden, math.prod(self.map)), nn.LeakyReLU()
+        )
         self.layers = nn.Sequential(
-            nn.Conv2d(channels, width, 5, stride=2, padding=2),
-            nn.ReLU(),
-            nn.Conv2d(width, 2 * width, 3, stride=2, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(2 * width, 2 * width, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(2 * width, planes, 1),
-            Centre(planes, affine=False) if centred else nn.Identity(),
+            nn.ConvTranspose2d(d, 4 * d, 3, stride=2, padding=2, bias=False),
+            BatchNorm(4 * d),
+            nn.LeakyReLU(),
+            nn.ConvTranspose2d(4 * d, 6 * d, kernel, stride=2, bias=False),
+            BatchNorm(6 * d),
+            nn.LeakyReLU(),
+            nn.ConvTranspose2d(6 * d, 5 * d, kernel, bias=False),
+            BatchNorm(5 * d),
+            nn.LeakyReLU(),
+            nn.ConvTranspose2d(5 * d, channels, 4, padding=padding, bias=False),
         )
 
-    def forward(self, image: Tensor) -> Tensor:
-        """(n, C, H, W) → (n, bits)."""
-        _, height, width = self.spec.image_shape
-        padded = nn.functional.pad(image, (0, -width % 4, 0, -height % 4), mode="replicate")
-        embedding: Tensor = self.layers(padded)
-        return embedding.flatten(1)[:, : self.spec.length]
-
-
-def _grid(spec: AutoencoderSpec) -> tuple[int, int, int]:
-    """Planes, rows and columns of the bit grid; the last plane may be partly used."""
-    _, height, width = spec.image_shape
-    rows, columns = -(-height // 4), -(-width // 4)
-    return -(-spec.length // (rows * columns)), rows, columns
+    def forward(self, code: Tensor) -> Tensor:
+        """(n, bits) → (n, C, H, W)."""
+        height, width = self.size
+        image: Tensor = self.layers(self.dense(code).unflatten(1, self.map))
+        return torch.sigmoid(image[:, :, :height, :width])

@@ -1,13 +1,17 @@
-"""Classifiers f(x; θ) for the global model and the labellers, for image shapes from 1x8x8 up."""
+"""Classifiers f(x; θ) for the global model and the labellers, for image shapes from 1x8x8 up.
+
+The paper's appendix names two of them, a "LeNet with additional dropout layers" and ResNet18.
+"""
 
 from __future__ import annotations
+
+import math
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.core.settings import ClassifierNetwork, Frozen, ImageShape, check_size
-from logcl.nn.networks.layers import ImageClassifier
-from logcl.nn.networks.published import LeNet, ResNet18
+from logcl.nn.networks.layers import BatchNorm, ImageClassifier
 
 _MOST_ACTIVATIONS = 2**28  # per layer and image: a gigabyte, 16 channels of 4096x4096
 
@@ -35,11 +39,13 @@ class ClassifierSpec(Frozen):
 
 def classifier(spec: ClassifierSpec) -> ImageClassifier:
     """A network: images (n, C, H, W) in [0, 1] → scores (n, classes)."""
-    if spec.network == "lenet":
-        return LeNet(spec.image_shape, spec.classes, spec.width)
-    if spec.network == "resnet18":
-        return ResNet18(spec.image_shape, spec.classes, spec.width)
-    return ConvNet(spec) if spec.network == "convnet" else MLP(spec)
+    kinds: dict[str, type[ImageClassifier]] = {
+        "convnet": ConvNet,
+        "mlp": MLP,
+        "lenet": LeNet,
+        "resnet18": ResNet18,
+    }
+    return kinds[spec.network](spec.image_shape, spec.classes, spec.width)
 
 
 class ConvNet(ImageClassifier):
@@ -49,11 +55,11 @@ class ConvNet(ImageClassifier):
     four times as many: pooling early and widening late reduce the cost of large images.
     """
 
-    def __init__(self, spec: ClassifierSpec) -> None:
+    def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
         super().__init__()
-        channels, *sides = spec.image_shape
+        channels, *sides = image_shape
         layers: list[nn.Module] = []
-        out, blocks = spec.width, 0
+        out, blocks = width, 0
         while min(sides) > 4 or blocks < 2:
             halve = min(sides) > 4
             layers += [
@@ -66,35 +72,104 @@ class ConvNet(ImageClassifier):
                 nn.GELU(),
             ]
             sides = [side // 2 for side in sides] if halve else sides
-            channels, out, blocks = out, 4 * spec.width, blocks + 1
-        self.features = nn.Sequential(*layers)
+            channels, out, blocks = out, 4 * width, blocks + 1
         cells = 2 if min(sides) >= 2 else 1
-        self.pool = nn.AdaptiveMaxPool2d(cells)
-        self.head = nn.Linear(channels * cells * cells, spec.classes)
-
-    def embed(self, image: Tensor) -> Tensor:
-        """(n, C, H, W) → (n, features)."""
-        features: Tensor = self.pool(self.features(image)).flatten(1)
-        return features
+        self.features = nn.Sequential(*layers, nn.AdaptiveMaxPool2d(cells), nn.Flatten())
+        self.head = nn.Linear(channels * cells * cells, classes)
 
 
 class MLP(ImageClassifier):
     """Two hidden layers, for tiny images and for the labellers of small levels."""
 
-    def __init__(self, spec: ClassifierSpec) -> None:
+    def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
         super().__init__()
-        channels, height, width = spec.image_shape
-        hidden = 8 * spec.width
+        hidden = 8 * width
         self.layers = nn.Sequential(
             nn.Flatten(),
-            nn.Linear(channels * height * width, hidden),
+            nn.Linear(math.prod(image_shape), hidden),
             nn.ReLU(),
             nn.Linear(hidden, hidden),
             nn.ReLU(),
         )
-        self.head = nn.Linear(hidden, spec.classes)
+        self.head = nn.Linear(hidden, classes)
 
     def embed(self, image: Tensor) -> Tensor:
         """(n, C, H, W) → (n, hidden)."""
-        features: Tensor = self.layers(image)
-        return features
+        embedding: Tensor = self.layers(image)
+        return embedding
+
+
+class LeNet(ImageClassifier):
+    """Three strided convolutions with w, 2w and 4w channels and a hidden layer, with dropout after each.
+
+    The appendix gives no sizes. These are from the `LeNet` with dropout in the public code of BinPlay's first
+    author (KamilDeja/multiband_vae): 4x4 kernels with stride 2, batch normalisation, LeakyReLU, dropout 0.6,
+    84 hidden units at w = 64, scaled with the width. Images must be at least 8x8.
+    """
+
+    def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
+        super().__init__()
+        channels, rows, columns = image_shape
+        layers: list[nn.Module] = []
+        for out in (width, 2 * width, 4 * width):
+            layers += [
+                nn.Conv2d(channels, out, 4, stride=2, padding=1, bias=False),
+                BatchNorm(out),
+                nn.LeakyReLU(),
+                nn.Dropout(0.6),
+            ]
+            channels = out
+        hidden = max(round(84 * width / 64), 1)
+        layers += [nn.Flatten(), nn.Linear(channels * (rows // 8) * (columns // 8), hidden)]
+        self.features = nn.Sequential(*layers, nn.LeakyReLU(), nn.Dropout(0.6))
+        self.head = nn.Linear(hidden, classes)
+
+
+class ResNet18(ImageClassifier):
+    """He et al. 2016, the variant for small images: a 3x3 stem without pooling, four stages of two blocks.
+
+    The stages have w, 2w, 4w and 8w channels. w = 64 is standard, 11.2 million weights for 100 classes;
+    w = 20 is the "reduced ResNet18" of the online continual-learning literature, 1.1 million weights.
+    """
+
+    def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(image_shape[0], width, 3, padding=1, bias=False), BatchNorm(width), nn.ReLU()
+        )
+        blocks: list[nn.Module] = []
+        channels = width
+        for stage in range(4):
+            out = width * 2**stage
+            blocks += [BasicBlock(channels, out, stride=1 if stage == 0 else 2), BasicBlock(out, out, 1)]
+            channels = out
+        self.stages = nn.Sequential(*blocks)
+        self.head = nn.Linear(channels, classes)
+
+    def embed(self, image: Tensor) -> Tensor:
+        """(n, C, H, W) → (n, 8w)."""
+        embedding: Tensor = self.stages(self.stem(image)).mean(dim=(2, 3))
+        return embedding
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
+
+    def __init__(self, channels: int, out: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            nn.Conv2d(channels, out, 3, stride=stride, padding=1, bias=False),
+            BatchNorm(out),
+            nn.ReLU(),
+            nn.Conv2d(out, out, 3, padding=1, bias=False),
+            BatchNorm(out),
+        )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or channels != out:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels, out, 1, stride=stride, bias=False), BatchNorm(out)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, channels, H, W) → (n, out, ⌈H / stride⌉, ⌈W / stride⌉)."""
+        return nn.functional.relu(self.residual(x) + self.shortcut(x))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import abc
-
 from torch import Tensor, nn
 
 
-class ImageClassifier(nn.Module, abc.ABC):
+class ImageClassifier(nn.Module):
     """Base of all classifiers: an embedding and a linear head."""
 
+    features: nn.Module
     head: nn.Linear
 
-    @abc.abstractmethod
     def embed(self, image: Tensor) -> Tensor:
         """(n, C, H, W) in [0, 1] → (n, features)."""
+        embedding: Tensor = self.features(image)
+        return embedding
 
     def forward(self, image: Tensor) -> Tensor:
         """(n, C, H, W) in [0, 1] → (n, classes)."""
@@ -23,16 +23,17 @@ class ImageClassifier(nn.Module, abc.ABC):
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """Batch normalisation that uses the running statistics if there is only one value per channel.
+    """Batch normalisation of flat or spatial features, also if there is only one value per channel.
 
-    A level may hold one sample, and strided networks shrink 8x8 images to one cell; the variance of a single
-    value is zero, and torch refuses such batches.
+    A level may hold one sample, and strided networks shrink 8x8 images to one cell. The variance of a single
+    value is zero, and torch refuses such batches, so these use the running statistics.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, channels, rows, columns) → the same shape."""
+        """(n, channels, rows, columns) or (n, channels) → the same shape."""
+        spatial = x if x.dim() == 4 else x[:, :, None, None]
         if self.training and x.numel() == x.shape[1]:
             return nn.functional.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        return super().forward(x)
+        return super().forward(spatial).reshape(x.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from matplotlib import style
 from matplotlib.axes import Axes
@@ -25,6 +25,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """One more than there are colours, so that 42 methods differ in colour or marker."""
 GREY = "#8a8a8a"
 
+Box = tuple[float, float, float, float]
+"""x, y, width and height in data coordinates."""
 Size = Literal["narrow", "medium", "wide"]
 WIDTHS: dict[Size, float] = {"narrow": 4.6, "medium": 6.0, "wide": 9.0}
 """In inches. A narrow figure fits a phone; the others scroll there."""
@@ -79,41 +81,17 @@ class Drawing:
     """Share of the page width."""
 
 
-class Box(NamedTuple):
-    """A rectangle in data coordinates."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-
 def sheet(size: Size, height: float) -> Figure:
     """An empty figure, `height` inches high, with a layout that makes room for labels and legends."""
     return Figure(figsize=(WIDTHS[size], height), layout="constrained")
 
 
-def boxes(axes: Axes, where: Sequence[Box], colours: Sequence[str], gid: str, **look: Any) -> None:
+def boxes(axes: Axes, where: Iterable[Box], colours: Sequence[str], gid: str, **look: Any) -> None:
     """Filled rectangles as one artist, one mark each; does not change the limits of the axes."""
-    corners = [
-        [(b.x, b.y), (b.x + b.width, b.y), (b.x + b.width, b.y + b.height), (b.x, b.y + b.height)]
-        for b in where
-    ]
+    corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in where]
     # All lie inside the axes; a clip path on each would double the size of a large map.
-    axes.add_collection(
-        PolyCollection(corners, facecolors=list(colours), gid=gid, clip_on=False, **look), autolim=False
-    )
-
-
-def line(
-    axes: Axes, number: int, points: Iterable[tuple[float, float]], texts: Sequence[str], **look: Any
-) -> dict[str, tuple[str, ...]]:
-    """Plot line `number`, in its colour and marker; returns the hover texts of its points by gid."""
-    x, y = zip(*points, strict=True)
-    gid = f"{HIT}{number}"
-    axes.plot(x, y, color=colour(number), marker=MARKERS[number % len(MARKERS)], **look)
-    axes.plot(x, y, "o", color=colour(number), markersize=11, alpha=0, gid=gid, zorder=4)
-    return {gid: tuple(texts)}
+    marks = PolyCollection(corners, facecolors=list(colours), gid=gid, clip_on=False, **look)
+    axes.add_collection(marks, autolim=False)
 
 
 def colour(number: int) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from logcl.experiments.report.figures import canvas
-from logcl.experiments.report.figures.canvas import Box, Drawing, styled
+from logcl.experiments.report.figures.canvas import Drawing, styled
 from logcl.experiments.report.study import Runs
 from logcl.experiments.result import ERROR_BINS, GenerationError, pooled
 
@@ -35,17 +35,16 @@ def stages(found: Sequence[GenerationError]) -> list[tuple[str, list[GenerationE
 
 def errors(methods: Sequence[Runs]) -> tuple[Drawing, ...]:
     """One figure per method that has histograms, from its first seed, all with the same axis."""
-    found = [(runs, mine) for runs in methods if (mine := _with_histograms(runs))]
+    # Without the buffer, whose samples are still exact.
+    known = [
+        (m, [e for e in m.first.reconstruction if e.generation >= 0 and any(e.histogram)]) for m in methods
+    ]
+    found = [(runs, mine) for runs, mine in known if mine]
     if not found:
         return ()
     used = np.flatnonzero(np.any([error.histogram for _, mine in found for error in mine], axis=0))
     limits = ERROR_BINS[max(used[0] - 1, 0)], ERROR_BINS[min(used[-1] + 2, len(ERROR_BINS) - 1)]
     return tuple(_histograms(runs, mine, limits) for runs, mine in found)
-
-
-def _with_histograms(runs: Runs) -> list[GenerationError]:
-    """Without the buffer, whose samples are still exact."""
-    return [error for error in runs.first.reconstruction if error.generation >= 0 and any(error.histogram)]
 
 
 @styled()
@@ -62,7 +61,7 @@ def _histograms(runs: Runs, found: Sequence[GenerationError], limits: tuple[floa
         gid = f"generation-{canvas.slug(name)}"
         canvas.boxes(
             axes,
-            [Box(ERROR_BINS[k], 0, widths[k], shares[k]) for k in filled],
+            [(ERROR_BINS[k], 0, widths[k], shares[k]) for k in filled],
             [canvas.colour(number)] * len(filled),
             gid,
             linewidths=0,
@@ -87,7 +86,7 @@ def _histograms(runs: Runs, found: Sequence[GenerationError], limits: tuple[floa
     means = [f"{error.mse:.2g} in generation {name}" for name, error in groups]
     return Drawing(
         f"errors-{canvas.slug(runs.label)}",
-        f"{runs.label}, seed {runs.first.seed}",
+        runs.title,
         f"Reconstruction errors by generation, {runs.label}: the mean is {canvas.listed(means)}.",
         figure,
         hover=hover,
