@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from logcl.cli.data import app
+from logcl.cli.data import data
 from logcl.core.errors import BadSettings, DataError
 from logcl.streams import digits, sources
 
@@ -49,7 +49,7 @@ def mirror(small_mnist, monkeypatch):
 
 
 def run(*words, fails=None):
-    result = CliRunner().invoke(app, [str(word) for word in words])
+    result = CliRunner().invoke(data, [str(word) for word in words])
     if fails is None:
         assert result.exception is None, result.exception
     else:

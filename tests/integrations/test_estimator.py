@@ -30,8 +30,7 @@ from sklearn.utils.estimator_checks import (
 
 from logcl import Classifier, LogCLClassifier, Memory
 from logcl.core.errors import BadInput, BadSettings, CannotWrite, Damaged, NotAMemory
-from logcl.integrations.sklearn.estimator_memory import NOTE
-from logcl.integrations.sklearn.tabular import ColumnScale
+from logcl.integrations.sklearn.estimator_memory import NOTE, ColumnScale
 
 SKIPPED = {"check_array_api_input"}
 """scipy reads SCIPY_ARRAY_API when it is imported, so this check runs in another process."""

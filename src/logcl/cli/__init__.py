@@ -1,74 +1,48 @@
-"""The command line: one module per command, imported when the command is invoked.
-
-Exit codes: 0 done, 1 `verify` found a problem, 2 bad input or settings, 3 bad data files, 4 not a memory,
-5 damaged memory, 6 another writer, 7 cannot write, 8 nothing trained yet, 9 the cluster failed,
-130 interrupted.
-"""
+"""The command line. What is slow to import, torch above all, is imported inside of commands."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from logcl.cli.console import err
 from logcl.core.errors import CannotWrite, LogCLError, PassedOver
+from logcl.core.text import printable
 
-COMMANDS = {
-    "absorb": "Add labelled images to a memory, created if absent; the files are not needed afterwards.",
-    "plan": "Show what absorbing a task would retrain, or forecast what a memory of any size would take.",
-    "train": "Retrain the global model from replay and store it in the memory file.",
-    "predict": "Classify images with the global model.",
-    "inspect": "Show levels, bytes, generations, fit errors and the binary counter of a memory.",
-    "verify": "Check every digest and invariant; exit 0 only if all hold or the intact part was salvaged.",
-    "export": "Write the replayed samples, in sample order: OUT.npz with x and y, or OUT/CLASS/INDEX.png.",
-    "run": "Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds.",
-    "bench": "Run a grid of experiments and show its tables.",
-    "report": "Compare results on one self-contained page: tables, curves, the binary counter, replay.",
-    "presets": "List the presets and show their settings.",
-    "methods": "List the methods and show their options.",
-    "data": "List, download and check the named data sets.",
-}
-"""Command → summary. The module of a command has a function of its name, or an `app` of subcommands."""
+_WITH_MEMORY = ("absorb", "plan", "train", "predict", "inspect", "verify", "export")
+COMMANDS = (*_WITH_MEMORY, "run", "bench", "report", "presets", "methods", "data")
+_MODULES = {"presets": "settings", "methods": "settings"}  # the others have the names of their commands
 
 
-class _LazyGroup(TyperGroup):
-    """Lists commands from `COMMANDS` and imports only the one that is invoked."""
+class _Group(TyperGroup):
+    """Imports a command when it is needed: to run it, or for the list of all commands."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Name, command and arguments; also used by shell completion."""
-        name, found, rest = super().resolve_command(ctx, args)
-        return name, found and load(name or ""), rest
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """Replace the placeholder of a command by the function, or the group, of that name."""
+        if super().get_command(ctx, name) is None:
+            return None
+        found = getattr(import_module(f"logcl.cli.{_MODULES.get(name, name)}"), name)
+        parent = typer.Typer()
+        parent.add_typer(found, name=name) if isinstance(found, typer.Typer) else parent.command(name)(found)
+        return typer.main.get_group(parent).commands[name]
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; Ctrl-C outside a `job` is reported here."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            print("logcl: interrupted", file=sys.stderr)
-            raise typer.Exit(130) from None
-
-
-def load(name: str) -> Any:
-    """Import a command."""
-    module = import_module(f"logcl.cli.{name}")
-    parent = typer.Typer()
-    if hasattr(module, "app"):
-        parent.add_typer(module.app, name=name, help=COMMANDS[name])
-    else:
-        parent.command(name)(getattr(module, name))
-    return typer.main.get_group(parent).commands[name]
+            raise typer.Exit(_failed("interrupted", 130)) from None
 
 
 app = typer.Typer(
-    cls=_LazyGroup,
+    cls=_Group,
     help="A memory that never loses a sample, and a classifier that can be retrained from it at any time.",
     epilog="Exit codes: 0 done · 1 problem found by verify · 2 bad input or settings · 3 bad data files · "
     "4 not a memory · 5 damaged memory · 6 another writer · 7 cannot write · 8 nothing trained yet · "
@@ -76,8 +50,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for _name, _summary in COMMANDS.items():
-    app.command(_name, help=_summary)(lambda: None)  # a placeholder for lists of commands
+for _name in COMMANDS:
+    app.command(_name)(lambda: None)
 
 
 def _show_version(show: bool) -> None:
@@ -102,49 +76,31 @@ def common(
         os.environ["LOGCL_DEVICE"] = device
 
 
-@contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Print LogCL's own warnings as one sentence on stderr, without a source line."""
-    usual = warnings.showwarning
-
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        if issubclass(category, PassedOver):
-            from logcl.cli.console import err
-            from logcl.core.text import printable
-
-            err.print(f"logcl: {printable(message)}")
-        else:
-            usual(message, category, filename, lineno, file, line)
-
-    with warnings.catch_warnings():  # also restores showwarning
-        warnings.simplefilter("always", PassedOver)
-        warnings.showwarning = show
-        yield
-
-
 def main() -> None:
     """Run the command line; a LogCLError becomes one sentence on stderr and an exit code."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        """Print LogCL's own warnings as one sentence, without a source line."""
+        if issubclass(category, PassedOver):
+            err.print(f"logcl: {printable(message)}")
+        else:
+            usual(message, category, *place, **more)
+
     try:
-        with _plain_warnings():
+        with warnings.catch_warnings():  # also restores showwarning
+            warnings.simplefilter("always", PassedOver)
+            warnings.showwarning = show
             app(prog_name="logcl")  # also as `python -m logcl`
     except LogCLError as error:
-        from logcl.core.text import printable
-
-        print(f"logcl: {printable(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        sys.exit(_failed(str(error), error.exit_code))
     except OSError as error:
         if error.errno is None:
             raise
-        print(
-            f"logcl: {error.filename or 'a file'} cannot be used ({error.strerror}); "
-            "check its path and permissions",
-            file=sys.stderr,
-        )
-        sys.exit(CannotWrite.exit_code)
+        place = f"{error.filename or 'a file'} cannot be used ({error.strerror})"
+        sys.exit(_failed(f"{place}; check its path and permissions", CannotWrite.exit_code))
+
+
+def _failed(message: str, exit_code: int) -> int:
+    print(f"logcl: {printable(message)}", file=sys.stderr)
+    return exit_code

@@ -4,29 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logcl.cli.console import (
-    AddressOption,
-    BytesOption,
-    DataDirOption,
-    EngineOption,
-    JsonOption,
-    LogOption,
-    MemoryArgument,
-    PsnrOption,
-    SetOption,
-    chosen_engine,
-    err,
-    job,
-    out,
-    parse_changes,
-    parse_shape,
-    print_json,
-)
+from logcl.cli import console
 from logcl.core.errors import BadInput, LogCLError
 from logcl.core.text import human_bytes, printable
 
@@ -36,17 +18,9 @@ if TYPE_CHECKING:
 
 
 def absorb(
-    path: MemoryArgument,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A folder of class-named folders of images, an .npz file or a named data set.",
-        ),
-    ],
-    image_shape: Annotated[
-        str | None, typer.Option(metavar="CxHxW", help="Shape of a new memory's images, e.g. 3x32x32.")
-    ] = None,
+    path: console.MemoryArgument,
+    source: console.SourceArgument,
+    image_shape: console.ShapeOption = None,
     preset: Annotated[
         str | None, typer.Option(help="For a new memory: fast (default), paper-cpu, paper.")
     ] = None,
@@ -54,14 +28,14 @@ def absorb(
     seed: Annotated[int | None, typer.Option(min=0, help="For a new memory: random seed.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images.")] = False,
     from_task: Annotated[int, typer.Option(min=1, help="Number of the first task of SOURCE to absorb.")] = 1,
-    data_dir: DataDirOption = None,
-    bytes_per_sample: BytesOption = None,
-    psnr: PsnrOption = None,
-    changes: SetOption = None,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    logs: LogOption = None,
-    as_json: JsonOption = False,
+    data_dir: console.DataDirOption = None,
+    bytes_per_sample: console.BytesOption = None,
+    psnr: console.PsnrOption = None,
+    changes: console.SetOption = None,
+    engine: console.EngineOption = "local",
+    address: console.AddressOption = None,
+    logs: console.LogOption = None,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Add labelled images to a memory, created if absent; the files are not needed afterwards."""
     from logcl.integrations.logs import log_to
@@ -71,11 +45,11 @@ def absorb(
     from logcl.memory.settings import override
     from logcl.streams import CATALOG, read_tasks
 
-    shape = parse_shape(image_shape) if image_shape else None
+    shape = console.parse_shape(image_shape) if image_shape else None
     dataset = source if source in CATALOG else None
     chosen: dict[str, Any] = {
         "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
-        "settings": parse_changes(changes, bytes_per_sample, psnr),
+        "settings": console.parse_changes(changes, bytes_per_sample, psnr),
     }  # fmt: skip
     memory = created = None
     if MemoryFile(path).exists():
@@ -89,25 +63,23 @@ def absorb(
     report: list[dict[str, Any]] = []
 
     def state() -> str:
-        last = from_task + len(report) - 1
-        return (
-            f"tasks up to {last} are in {path}; continue with --from-task {last + 1}"
-            if report
-            else f"{path} is as it was before this task"
-        )
+        if not report:
+            return f"{path} is as it was before this task"
+        following = from_task + len(report)
+        return f"tasks up to {following - 1} are in {path}; continue with --from-task {following}"
 
-    with job(state) as progress, chosen_engine(engine, address) as runner:
+    with console.job(state) as progress, console.chosen_engine(engine, address) as runner:
         callbacks = [log_to(place) for place in logs or ()]
         try:
             for task in read_tasks(
                 source, shape, first=from_task, data_dir=data_dir, skip_bad=skip_bad, progress=progress
             ):
                 for bad, reason in task.skipped:
-                    err.print(printable(f"skipped {bad}: {reason}"))
+                    console.err.print(printable(f"skipped {bad}: {reason}"))
                 if memory is None:
                     shape = (*task.x.shape[1:],)
                     memory = created = Memory.open(path, shape, **chosen)
-                    err.print(
+                    console.err.print(
                         f"new memory {path} for images {'x'.join(map(str, shape))} (channels x height x "
                         "width); image files of other sizes are resized; --image-shape chooses another shape"
                     )
@@ -117,7 +89,7 @@ def absorb(
                 )
                 report.append(_describe(memory, task, done, time.perf_counter() - started))
                 if not as_json:
-                    out.print(_sentence(path, report[-1]))
+                    console.out.print(f"{path}: {_sentence(report[-1])}")
         except BaseException as error:
             if created and not created.n and not created.file.staged():
                 path.unlink()  # nothing was trained
@@ -127,7 +99,7 @@ def absorb(
     if not report:
         raise BadInput(f"{source} has no task {from_task}; give a smaller --from-task")
     if as_json:
-        print_json({"memory": str(path), "tasks": report, "samples": report[-1]["samples"]})
+        console.print_json({"memory": str(path), "tasks": report, "samples": report[-1]["samples"]})
 
 
 def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dict[str, Any]:
@@ -147,12 +119,12 @@ def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dic
     }
 
 
-def _sentence(path: Path, done: dict[str, Any]) -> str:
+def _sentence(done: dict[str, Any]) -> str:
     levels = ", ".join(map(str, done["levels_trained"])) or "none"
     if done["levels_resumed"]:
         levels += f", resumed: {', '.join(map(str, done['levels_resumed']))}"
     return (
-        f"{path}: absorbed {done['absorbed']:,} samples from {done['source']} in {done['seconds']:.1f} s "
+        f"absorbed {done['absorbed']:,} samples from {done['source']} in {done['seconds']:.1f} s "
         f"(levels trained: {levels}; {done['buffer']:,} in the buffer); holds {done['samples']:,} samples "
         f"in {human_bytes(done['memory_bytes'])}, raw {human_bytes(done['raw_bytes'])}"
     )

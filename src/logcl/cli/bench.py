@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import fmean
@@ -10,21 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table as RichTable
 from rich.text import Text
 
-from logcl.cli.console import (
-    AddressOption,
-    DataDirOption,
-    EngineOption,
-    JsonOption,
-    chosen_engine,
-    err,
-    job,
-    out,
-    print_json,
-    print_table,
-)
+from logcl.cli import console
 from logcl.core.errors import BadSettings
 from logcl.core.text import human_bytes, human_seconds
 
@@ -45,10 +33,10 @@ def bench(
     out_dir: Annotated[
         Path, typer.Option("--out", help="Folder for the results, one sub-folder per bench.")
     ] = Path("results"),
-    data_dir: DataDirOption = None,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    as_json: JsonOption = False,
+    data_dir: console.DataDirOption = None,
+    engine: console.EngineOption = "local",
+    address: console.AddressOption = None,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Run a grid of experiments and show its tables.
 
@@ -70,42 +58,39 @@ def bench(
         of_bench = dict.fromkeys(cell.method for cell in BENCHES[name].grid(scale, 1))
         raise BadSettings(f"{name} has none of these methods; choose from: {', '.join(of_bench)}")
     place = grid.Place(out_dir / name, scale)
-    command = f"logcl bench {name} --scale {scale}"
     view = _View(cells, f"{name}, {scale}")
+    safe = f"finished runs are kept in {place.folder}; resume with the same command"
     with (
-        job(f"finished runs are kept in {place.folder}; resume with the same command", view.show) as progress,
+        console.job(safe, view.show) as progress,
         progress.track(f"{name}, {scale}", len(cells)) as advance,
-        chosen_engine(engine, address) as runner,
+        console.chosen_engine(engine, address) as runner,
     ):
-        view.at_once = runner.workers
-
-        def happened(event: Event) -> None:
-            view.happened(event)
-            if event.state != "running":
-                advance()
-
+        view.at_once, view.advance = runner.workers, advance
         grid.run(
-            cells, place, command=command, happened=happened, data_dir=data_dir, engine=runner,
-            progress=progress,
+            cells, place, command=f"logcl bench {name} --scale {scale}", happened=view.happened,
+            data_dir=data_dir, engine=runner, progress=progress,
         )  # fmt: skip
     finished = list(place.finished(cells).values())
     tables = TABLES[name](finished) if finished else []
     if as_json:
-        print_json({"tables": [{"title": t.title, "rows": t.records()} for t in tables]})
+        console.print_json({"tables": [{"title": t.title, "rows": t.records()} for t in tables]})
     else:
         for table in tables:
-            print_table(table.columns, table.rows, f"\n{table.title}")
+            console.print_table(table.columns, table.rows, f"\n{table.title}")
             for note in table.notes:
-                out.print(note)
-        out.print(f"\nresults      {place.folder} ({len(finished)} of {len(cells)} cells)")
+                console.out.print(note)
+        console.out.print(f"\nresults      {place.folder} ({len(finished)} of {len(cells)} cells)")
         if finished:
             from logcl.experiments.report import benches  # matplotlib is slow to import
 
             (page,) = benches.write(name, {scale: finished}, place.folder / f"{scale}-report.html")
-            out.print(f"report       {page}")
-    for problem in view.problems():
-        err.print(problem)
-    if any(event.state == "failed" for event in view.events.values()):
+            console.out.print(f"report       {page}")
+    events = view.events.values()
+    if elsewhere := sum(event.state == "elsewhere" for event in events):
+        console.err.print(f"logcl: {elsewhere} cells are running in other processes")
+    if failed := [event for event in events if event.state == "failed"]:
+        for event in failed:
+            console.err.print(f"logcl: {event.cell.name} failed: {event.problem}")
         raise typer.Exit(1)
 
 
@@ -125,19 +110,23 @@ class _View:
         self.cells, self.title = cells, title
         self.events: dict[str, Event] = {}
         self.at_once = 1
+        self.advance: Callable[[], None] = lambda: None
 
     def happened(self, event: Event) -> None:
-        """Store an event; not on a terminal, also print it."""
+        """Store an event and advance the progress bar; not on a terminal, also print the event."""
+        if event.state != "running":
+            self.advance()
         known = self.events.get(event.cell.name)
         self.events[event.cell.name] = event
-        if not err.is_terminal and event.state != "running" and known is not None:
+        if not console.err.is_terminal and event.state != "running" and known is not None:
             done = sum(event.state == "done" for event in self.events.values())
             found = event.problem if event.result is None else _found([event.result])
-            err.print(f"{done}/{len(self.cells)}  {event.cell.name}: {event.state}  {found}  {self._end()}")
+            name = f"{done}/{len(self.cells)}  {event.cell.name}"
+            console.err.print(f"{name}: {event.state}  {found}  {self._end()}")
 
     def show(self) -> RenderableType:
         """The table above the progress bars."""
-        table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="bold", title=self.title)
+        table = console.new_table(self.title)
         for column in ("stream", "method", "done", "accuracy, bytes, time", ""):
             table.add_column(column, no_wrap=True)
         for key in dict.fromkeys((cell.stream, cell.method) for cell in self.cells):
@@ -145,36 +134,23 @@ class _View:
             events = [self.events[cell.name] for cell in mine if cell.name in self.events]
             results = [event.result for event in events if event.result is not None]
             states = [event.state for event in events if event.state != "done"]
-            table.add_row(
-                *key, f"{len(results)}/{len(mine)}", _found(results), ", ".join(sorted(set(states)))
-            )
+            done = f"{len(results)}/{len(mine)}"
+            table.add_row(*key, done, _found(results), ", ".join(sorted(set(states))))
         return Group(table, Text(self._end(), style="dim"))
-
-    def problems(self) -> list[str]:
-        """Failures, and the number of cells that other processes are running."""
-        failed = [event for event in self.events.values() if event.state == "failed"]
-        elsewhere = sum(event.state == "elsewhere" for event in self.events.values())
-        lines = [f"logcl: {event.cell.name} failed: {event.problem}" for event in failed]
-        if elsewhere:
-            lines.append(f"logcl: {elsewhere} cells are running in other processes")
-        return lines
 
     def _end(self) -> str:
         from logcl.experiments.bench import grid
 
         results = {name: event.result for name, event in self.events.items() if event.result is not None}
         seconds = {name: sum(result.seconds.values()) for name, result in results.items()}
-        open_cells = [cell for cell in self.cells if self._open(cell)]
+        closed = {name for name, event in self.events.items() if event.state != "running"}
+        open_cells = [cell for cell in self.cells if cell.name not in closed]
         left = grid.seconds_left(seconds, self.cells, open_cells)
         if left is None or not open_cells:
             return ""
         left /= min(self.at_once, len(open_cells))
         end = datetime.now() + timedelta(seconds=left)
         return f"about {human_seconds(left)} left, until {end:%H:%M}, estimated from finished cells"
-
-    def _open(self, cell: Cell) -> bool:
-        event = self.events.get(cell.name)
-        return event is None or event.state == "running"
 
 
 def _found(results: Sequence[Result]) -> str:

@@ -35,6 +35,15 @@ out = _console(stderr=False)
 err = _console(stderr=True)
 
 MemoryArgument = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memory file, e.g. pets.logcl.")]
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="A named data set, an .npz file or a folder of class-named folders of images."
+    ),
+]
+ShapeOption = Annotated[
+    str | None, typer.Option("--image-shape", metavar="CxHxW", help="Shape of images, e.g. 3x32x32.")
+]
 DataDirOption = Annotated[
     Path | None,
     typer.Option(
@@ -63,9 +72,7 @@ AddressOption = Annotated[
 LogOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--log",
-        metavar="PLACE",
-        help="Log losses to FILE.csv, FILE.jsonl or a TensorBoard folder. Repeatable.",
+        "--log", metavar="PLACE", help="FILE.csv, FILE.jsonl or TensorBoard folder for losses. Repeatable."
     ),
 ]
 
@@ -100,10 +107,24 @@ def job(state: str | Callable[[], str], above: Callable[[], RenderableType] | No
             raise typer.Exit(130) from None
 
 
+def show(as_json: bool, document: Any, *lines: str) -> None:
+    """Print the result of a command: lines of text, or a JSON document with `--json`."""
+    if as_json:
+        print_json(document)
+        return
+    for line in lines:
+        out.print(line)
+
+
 def print_json(value: Any) -> None:
     """Print a JSON document; control characters are escaped."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     print(re.sub(r"[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+def new_table(title: str | None = None) -> Table:
+    """An empty table in the style of all tables."""
+    return Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
@@ -111,7 +132,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
 
     On a terminal that is too narrow, each row becomes a short paragraph, so that nothing is cut off.
     """
-    result = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    result = new_table()
     for position, column in enumerate(columns):
         result.add_column(column, justify="left" if position == 0 or not column else "right", no_wrap=True)
     for row in rows:

@@ -10,49 +10,35 @@ from typing import Annotated, Any
 
 import typer
 
-from logcl.cli.console import DataDirOption, JsonOption, job, out, print_json
+from logcl.cli import console
 from logcl.core.errors import DataError
 
-app = typer.Typer(help="List, download and check the named data sets.", no_args_is_help=True)
+data = typer.Typer(help="List, download and check the named data sets.", no_args_is_help=True)
 
 
-@app.command("list")
-def list_data(data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+@data.command("list")
+def list_data(data_dir: console.DataDirOption = None, as_json: console.JsonOption = False) -> None:
     """List the named data sets and where their files are."""
     from logcl.streams.catalog import CATALOG
     from logcl.streams.check import locate
 
-    rows = []
-    for data_set in CATALOG.values():
+    rows, lines = [], []
+    for name, data_set in CATALOG.items():
         paths = locate(data_set, data_dir)
-        rows.append(
-            {
-                "name": data_set.name,
-                "summary": data_set.summary,
-                "tasks": data_set.tasks,
-                "present": paths is not None,
-                "files": [str(path) for path in paths or ()],
-            }
-        )
-    if as_json:
-        print_json(rows)
-        return
-    for row in rows:
-        out.print(f"{row['name']:<13} {row['summary']}")
-        out.print(f"{'':<13} {_where(row)}")
+        about = {"name": name, "summary": data_set.summary, "tasks": data_set.tasks}
+        rows.append({**about, "present": paths is not None, "files": [str(path) for path in paths or ()]})
+        where = f"in {paths[0].parent}" if paths else "comes with scikit-learn"
+        if paths is None:
+            where = f"not found; download it with `logcl data get {name}`"
+        lines.append(f"{name:<13} {data_set.summary}\n{'':<13} {where}")
+    console.show(as_json, rows, *lines)
 
 
-def _where(row: dict[str, Any]) -> str:
-    if not row["present"]:
-        return f"not found; download it with `logcl data get {row['name']}`"
-    return f"in {Path(row['files'][0]).parent}" if row["files"] else "comes with scikit-learn"
-
-
-@app.command("get")
+@data.command("get")
 def get_data(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A named data set.")],
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
+    data_dir: console.DataDirOption = None,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Download a data set unless it is there already; with --data-dir to that folder."""
     from logcl.streams.catalog import named
@@ -71,19 +57,16 @@ def get_data(
         else:
             files = download(data_set.source, folder, progressbar=sys.stderr.isatty())
             sentence = f"{name} is in {folder}"
-    if as_json:
-        print_json({"name": name, "files": [str(path) for path in files]})
-    else:
-        out.print(sentence)
+    console.show(as_json, {"name": name, "files": [str(path) for path in files]}, sentence)
 
 
-@app.command("check")
+@data.command("check")
 def check_data(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A named data set; by default all that are there.")
     ] = None,
-    data_dir: DataDirOption = None,
-    as_json: JsonOption = False,
+    data_dir: console.DataDirOption = None,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Check data sets (checksums, counts, every image) and rebuild their cache entries."""
     from logcl.streams.catalog import CATALOG, named
@@ -97,21 +80,17 @@ def check_data(
             results.append({"name": data_set.name, "state": "absent"})
             continue
         try:
-            with job("nothing was changed") as progress:
+            with console.job("nothing was changed") as progress:
                 report = check(data_set, data_dir, progress, rebuild=source not in read)
             read.add(source)
             files = [{**dataclasses.asdict(file), "path": str(file.path)} for file in report.files]
             results.append({"state": "good", **dataclasses.asdict(report), "files": files})
         except DataError as error:
             results.append({"name": data_set.name, "state": "bad", "reason": str(error)})
-    if as_json:
-        print_json(results)
-    else:
-        for result in results:
-            out.print(_line(result))
-    bad = [result for result in results if result["state"] == "bad"]
-    if bad:
-        raise DataError(bad[0]["reason"])
+    console.show(as_json, results, *map(_line, results))
+    for result in results:
+        if result["state"] == "bad":
+            raise DataError(result["reason"])
 
 
 def _line(result: dict[str, Any]) -> str:

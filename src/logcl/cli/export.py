@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from logcl.cli.console import JsonOption, MemoryArgument, job, out, print_json
+from logcl.cli import console
 from logcl.core.errors import BadInput, CannotWrite
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def export(
-    path: MemoryArgument,
+    path: console.MemoryArgument,
     target: Annotated[Path, typer.Argument(metavar="OUT", help="File or folder to write; .npz is added.")],
     form: Annotated[
         Literal["npz", "png"],
         typer.Option("--format", help="One .npz file, or a folder of PNG files per class."),
     ] = "npz",
-    as_json: JsonOption = False,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Write the replayed samples, in sample order: OUT.npz with x and y, or OUT/CLASS/INDEX.png."""
     from logcl.memory.memory import Memory
@@ -39,7 +39,7 @@ def export(
     if final.exists():
         raise CannotWrite(f"{final} already exists; choose another name")
     partial = final.with_name(f".{final.name}.{os.getpid()}.new")
-    with job(f"{final} was not written") as progress:
+    with console.job(f"{final} was not written") as progress:
         now = memory.snapshot()
         try:
             (_write_npz if form == "npz" else _write_pngs)(partial, now, progress)
@@ -50,10 +50,8 @@ def export(
             ) from error
         finally:
             shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
-    if as_json:
-        print_json({"memory": str(path), "out": str(final), "samples": now.n})
-        return
-    out.print(f"{final}: {now.n:,} samples")
+    about = {"memory": str(path), "out": str(final), "samples": now.n}
+    console.show(as_json, about, f"{final}: {now.n:,} samples")
 
 
 def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
@@ -93,18 +91,13 @@ def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
 
 def _folder_names(classes: Sequence[str]) -> list[str]:
     """A safe, unique folder name per class; class names may contain anything."""
-    chosen: list[str] = []
-    taken: set[str] = set()
+    chosen: dict[str, str] = {}  # by what file systems that ignore case or Unicode composition see
     for number, name in enumerate(classes):
-        # File systems allow 255 bytes, and some ignore case or Unicode composition.
+        # File systems allow 255 bytes.
         cut = re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", name).encode()[:200].decode(errors="ignore")
         safe = cut.strip(". ") or "class"
-        choices = (f"{safe}-{suffix}" for suffix in count(number))
-        free = next(c for c in chain([safe], choices) if _same_name(c) not in taken)
-        chosen.append(free)
-        taken.add(_same_name(free))
-    return chosen
-
-
-def _same_name(name: str) -> str:
-    return unicodedata.normalize("NFKC", name).casefold()
+        for choice in chain([safe], (f"{safe}-{suffix}" for suffix in count(number))):
+            if (key := unicodedata.normalize("NFKC", choice).casefold()) not in chosen:
+                chosen[key] = choice
+                break
+    return list(chosen.values())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from logcl.allocation import max_generation
-from logcl.cli.console import JsonOption, MemoryArgument, out, print_json, print_table
+from logcl.cli import console
 from logcl.core.descriptions import described, description
 from logcl.core.inputs import Labels
 from logcl.core.settings import BasicSettings, Frozen
@@ -31,39 +31,40 @@ class _GlobalModel(Frozen):
     memory: str
 
 
-def inspect(path: MemoryArgument, as_json: JsonOption = False) -> None:
+def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -> None:
     """Show levels, bytes, generations, fit errors and the binary counter of a memory."""
     about = _describe(path)
     if as_json:
-        print_json(about)
+        console.print_json(about)
         return
     unit, last, waiting = about["unit"], about["last"], about["buffer"]
     bits = last // unit
-    out.print(
+    codec = printable(about["settings"].get("codec", {}).get("name", "of an earlier version"))  # format 3
+    console.out.print(
         f"{path}: {about['samples']:,} samples of {len(about['classes'])} classes, images "
-        f"{'x'.join(map(str, about['image_shape']))}, preset {about['preset']}, codec {_codec(about)}, seed "
+        f"{'x'.join(map(str, about['image_shape']))}, preset {about['preset']}, codec {codec}, seed "
         f"{about['seed']}"
     )
-    out.print(
+    console.out.print(
         f"memory {human_bytes(about['memory_bytes'])}, classifier {human_bytes(about['classifier_bytes'])} "
         f"({about['classifier']['state']}), file {human_bytes(about['file_bytes'])}; "
         f"raw images {human_bytes(about['raw_bytes'])}\n"
     )
-    out.print(f"{bits} units of {unit:,} samples = {bits:b} in binary; each 1 is a local model\n")
+    console.out.print(f"{bits} units of {unit:,} samples = {bits:b} in binary; each 1 is a local model\n")
     top = max(bits.bit_length() - 1, 0)
     by_level = {level["level"]: level for level in about["levels"]}
     rows = [_level_row(number, by_level.get(number), top) for number in range(top, -1, -1)] if bits else []
     if waiting:
         rows.append(["buffer", "", f"{waiting:,}", f"{bits * unit + 1:,} to {last:,}", "raw", "0", "", ""])
-    print_table(["level", "bit", "samples", "indices", "generation", "error", "bytes", ""], rows)
+    console.print_table(["level", "bit", "samples", "indices", "generation", "error", "bytes", ""], rows)
     if by_level:
         _show_errors(about)
-    out.print(
+    console.out.print(
         f"\neach sample is re-encoded at most floor(log2(n/L)) = {about['max_generation']} times, "
         f"so far at most {about['highest_generation']}"
     )
     if about["staged"]:
-        out.print(
+        console.out.print(
             f"a task was interrupted after training {', '.join(about['staged'])}; absorb it again to resume"
         )
 
@@ -75,11 +76,11 @@ def _describe(path: Path) -> dict[str, Any]:
     fields = {"last": header.fields.get("n"), **header.fields}
     name = f"{file.path}: the header"
     manifest, settings = _known(_Manifest, fields, name), _known(BasicSettings, fields.get("settings"), name)
-    levels = {
-        part: _level(blob, f"{file.path}: part {part}")
-        for part, blob in blobs.items()
-        if part.startswith("level-")
-    }
+    levels: dict[str, LevelHistory] = {}
+    for part in (part for part in blobs if part.startswith("level-")):
+        about = description(blobs[part], f"{file.path}: part {part}")
+        old = {} if "codec" in about else {"weights": None}  # up to format 3
+        levels[part] = _known(LevelHistory, {**about, **old}, f"{file.path}: part {part}")
     levels = dict(sorted(levels.items(), key=lambda item: item[1].start))
     runs = [run for level in levels.values() for run in level.runs]
     model = file.read_classifier()
@@ -97,7 +98,8 @@ def _describe(path: Path) -> dict[str, Any]:
                 "bytes": len(blobs[part]),
                 "weights_bytes": len(blobs.get(f"weights-{(level.weights or '')[:16]}", b"")),
                 "generations": [f(run.generation for run in level.runs) for f in (min, max)],
-                "error": _total_error(level.runs),
+                # summed over the encodings of a sample, mean over samples
+                "error": sum(run.count * sum(run.errors) for run in level.runs) / level.samples,
                 "errors": list(added_errors(level.runs)),
                 "runs": [_describe_run(run) for run in level.runs],
             }
@@ -117,31 +119,14 @@ def _describe(path: Path) -> dict[str, Any]:
     }
 
 
-def _codec(about: dict[str, Any]) -> str:
-    """The name of the codec; files up to format 3 do not say it."""
-    return printable(about["settings"].get("codec", {}).get("name", "of an earlier version"))
-
-
 def _known(kind: type[Kind], data: Any, name: str) -> Kind:
     """Those fields of a description that `kind` has; others belong to the codec."""
     data = data if isinstance(data, Mapping) else {}
     return described(kind, {key: value for key, value in data.items() if key in kind.model_fields}, name)
 
 
-def _level(blob: bytes, name: str) -> LevelHistory:
-    data = description(blob, name)
-    if "codec" not in data:  # up to format 3
-        data = {**data, "weights": None}
-    return _known(LevelHistory, data, name)
-
-
 def _describe_run(run: Run) -> dict[str, Any]:
     return {"samples": run.count, "generation": run.generation, "errors": list(run.errors)}
-
-
-def _total_error(runs: Sequence[Run]) -> float:
-    """Error per sample, summed over its encodings; mean over samples."""
-    return sum(run.count * sum(run.errors) for run in runs) / sum(run.count for run in runs)
 
 
 def _describe_model(blob: bytes | None, digest: str, name: str) -> dict[str, Any]:
@@ -174,10 +159,10 @@ def _show_errors(about: dict[str, Any]) -> None:
     encodings = ["first", *(f"re-encoding {number}" for number in numbers[1:])]
     rows = [[str(level["level"]), *cells(level["errors"])] for level in about["levels"]]
     title = "\nerror added by the first encoding, of raw images, and by each re-encoding"
-    print_table(["level", *encodings], rows, f"{title} (mean squared, pixels in 0..1)")
+    console.print_table(["level", *encodings], rows, f"{title} (mean squared, pixels in 0..1)")
     rows = [
         [str(age["generation"]), f"{age['samples']:,}", *cells(age["errors"]), f"{age['error']:.4f}"]
         for age in about["generations"]
     ]
     title = "\nthe same per generation, the number of times that samples were re-encoded"
-    print_table(["generation", "samples", *encodings, "sum"], rows, title)
+    console.print_table(["generation", "samples", *encodings, "sum"], rows, title)

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from logcl.cli.console import JsonOption, MemoryArgument, err, job, print_json
+from logcl.cli import console
 from logcl.core.text import printable
 
 
 def predict(
-    path: MemoryArgument,
+    path: console.MemoryArgument,
     images: Annotated[
         list[Path],
         typer.Argument(metavar="IMAGES…", help="Image files, folders of images, or .npz files with x."),
     ],
-    as_json: JsonOption = False,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Classify images with the global model."""
     from logcl.memory.classifier import Classifier
@@ -27,18 +27,18 @@ def predict(
     memory = Memory.open(path)
     classifier = Classifier.load(memory)
     if not classifier.is_current(memory):
-        err.print(
+        console.err.print(
             f"note: {path} has grown from {classifier.about.samples:,} to {memory.n:,} samples since its "
             f"classifier was trained; update it with `logcl train {path}`",
         )
     rows = []
-    with job("nothing was changed") as progress:
+    with console.job("nothing was changed") as progress:
         for names, x in read_images(images, classifier.image_shape, progress):
             for name, probabilities in zip(names, classifier.predict_proba(x), strict=True):
                 label = classifier.classes[int(probabilities.argmax())]
                 rows.append({"image": name, "label": label, "probability": float(probabilities.max())})
     if as_json:
-        print_json(rows)
+        console.print_json(rows)
         return
     for row in rows:
         # not `out.print`: rich expands tabs

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from logcl.cli.console import out
+from logcl.cli import console
 from logcl.core.errors import BadInput, BadSettings
 
 if TYPE_CHECKING:
@@ -38,56 +38,41 @@ def report(
     """Compare results on one self-contained page: tables, curves, the binary counter, replay."""
     from logcl.experiments import report  # matplotlib is slow to import
     from logcl.experiments.report import benches
-
-    results = _read(runs)
-    chosen = _format(format, out_path)
-    path = _target(runs, out_path, chosen)
-    by_scale = benches.found_in(runs[0]) if len(runs) == 1 else {}
-    if by_scale:
-        bench = runs[0].resolve().name
-        written = benches.write(bench, by_scale, path, chosen, title=title, figures=figures)
-    else:
-        written = report.write(results, path, chosen, title=title, figures=figures)
-    out.print(
-        f"report       {written[0]}    ({len(results)} result{'' if len(results) == 1 else 's'})"
-        + (f"    {len(written) - 1} figure files in {figures}" if figures else "")
-    )
-
-
-def _read(runs: list[Path]) -> list[Result]:
-    """The results, each one once even if it is named several times."""
     from logcl.experiments.result import find
 
-    found: dict[Path, Result] = {}
+    found: dict[Path, Result] = {}  # each result once, even if it is named several times
     for place in runs:
         here = {path.resolve(): result for path, result in find(place)}
         if not here:
             raise BadInput(f"{place} holds no results; give a result.json or a folder that `logcl run` wrote")
         found |= here
-    return list(found.values())
+    path, chosen = _target(runs, out_path, format)
+    by_scale = benches.found_in(runs[0]) if len(runs) == 1 else {}
+    if by_scale:
+        bench = runs[0].resolve().name
+        written = benches.write(bench, by_scale, path, chosen, title=title, figures=figures)
+    else:
+        written = report.write(list(found.values()), path, chosen, title=title, figures=figures)
+    console.out.print(
+        f"report       {written[0]}    ({len(found)} result{'s' * (len(found) != 1)})"
+        + (f"    {len(written) - 1} figure files in {figures}" if figures else "")
+    )
 
 
-def _format(asked: str | None, path: Path | None) -> str:
-    """The format from --format or the suffix of --out, which must agree."""
-    suffix = path.suffix.removeprefix(".").lower() if path and not path.is_dir() else ""
-    named = {"htm": "html", "markdown": "md"}.get(suffix, suffix)
-    if asked is not None and asked not in _SUFFIXES:
-        raise BadSettings(f"there is no format {asked!r}; choose one of: {', '.join(_SUFFIXES)}")
-    if named and asked is None and named not in _SUFFIXES:
-        raise BadSettings(
-            f"--out {path} has an unknown suffix; add --format with one of: {', '.join(_SUFFIXES)}"
-        )
-    if named in _SUFFIXES and asked is not None and named != asked:
-        raise BadSettings(f"--out {path} and --format {asked} contradict each other; leave out --format")
-    return asked or named or "html"
-
-
-def _target(runs: list[Path], path: Path | None, format: str) -> Path:
-    """The file to write: --out, or report.FORMAT in that folder or in the one that contains all runs."""
+def _target(runs: list[Path], path: Path | None, asked: str | None) -> tuple[Path, str]:
+    """The file to write, by default report.FORMAT in the folder that contains all runs, and its format."""
     if path and path.suffix and not path.is_dir():
-        return path
+        suffix = path.suffix.removeprefix(".").lower()
+        named = {"htm": "html", "markdown": "md"}.get(suffix, suffix)
+        if asked is None and named not in _SUFFIXES:
+            raise BadSettings(
+                f"--out {path} has an unknown suffix; add --format with one of: {', '.join(_SUFFIXES)}"
+            )
+        if named in _SUFFIXES and asked not in (None, named):
+            raise BadSettings(f"--out {path} and --format {asked} contradict each other; leave out --format")
+        return path, asked or named
     folders = [place.resolve() if place.is_dir() else place.resolve().parent for place in runs]
     beside = Path(os.path.commonpath(folders))
     if beside == Path(beside.anchor):
         beside = Path.cwd()  # the runs have no folder in common
-    return (path or beside) / f"report.{format}"
+    return (path or beside) / f"report.{asked or 'html'}", asked or "html"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
@@ -12,19 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from logcl.cli.console import (
-    BytesOption,
-    DataDirOption,
-    JsonOption,
-    PsnrOption,
-    SetOption,
-    err,
-    job,
-    out,
-    parse_changes,
-    print_json,
-    print_table,
-)
+from logcl.cli import console
 from logcl.core.errors import BadSettings, Busy, LogCLError
 from logcl.core.text import human_bytes, spread
 
@@ -36,13 +23,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A named data set, an .npz file or a folder of class-named folders of images.",
-        ),
-    ] = "digits",
+    source: console.SourceArgument = "digits",
     tasks: Annotated[int | None, typer.Option(help="Number of tasks to split the data into.")] = None,
     method: Annotated[
         str, typer.Option(help="Method, several separated by commas, or all; see `logcl methods list`.")
@@ -63,11 +44,11 @@ def run(
     ] = "every",
     out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace earlier runs in the folder.")] = False,
-    data_dir: DataDirOption = None,
-    bytes_per_sample: BytesOption = None,
-    psnr: PsnrOption = None,
-    changes: SetOption = None,
-    as_json: JsonOption = False,
+    data_dir: console.DataDirOption = None,
+    bytes_per_sample: console.BytesOption = None,
+    psnr: console.PsnrOption = None,
+    changes: console.SetOption = None,
+    as_json: console.JsonOption = False,
 ) -> None:
     """Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds.
 
@@ -78,14 +59,13 @@ def run(
     from logcl.memory.presets import BUDGETS, USUAL_BUDGET
     from logcl.memory.presets import preset as preset_settings
     from logcl.memory.settings import override
-    from logcl.methods import METHODS, find
+    from logcl.methods import METHODS, find, options_of
     from logcl.methods.parts.exemplars import check_budget
     from logcl.streams import CATALOG, open_stream
 
     named = [name.strip() for name in method.split(",")]
     names = list(dict.fromkeys(find(name).name for name in (METHODS if named == ["all"] else named)))
-    cells = [(name, number) for number in range(seed, seed + seeds) for name in names]
-    asked = parse_changes(changes, bytes_per_sample, psnr)
+    asked = console.parse_changes(changes, bytes_per_sample, psnr)
     experiment.evaluate_every(evaluate)
     if "seed" in asked:
         raise BadSettings("--set seed is not allowed here; use --seed")
@@ -96,15 +76,13 @@ def run(
         raise BadSettings(
             f"the folder for the results, {folder}, is inside the images of {source}; choose another --out"
         )
-    folders = {
-        cell: folder if len(cells) == 1 and out_dir else folder / f"{cell[0]}-seed{cell[1]}" for cell in cells
-    }
-    if not overwrite:
-        _refuse_other_runs(list(folders.values()))
-
-    results: dict[tuple[str, int], Result] = {}
+    cells = [(name, number) for number in range(seed, seed + seeds) for name in names]
+    folders = {cell: folder / f"{cell[0]}-seed{cell[1]}" for cell in cells}
+    if len(cells) == 1 and out_dir:
+        folders = {cells[0]: out_dir}
+    finished = {} if overwrite else _finished(folders)
     safe = f"finished tasks are kept; resume with the same command{' without --overwrite' * overwrite}"
-    with job(safe) as progress:
+    with console.job(safe) as progress:
 
         @lru_cache(maxsize=1)  # cells of one seed follow each other
         def opened(number: int) -> tuple[Stream, Settings]:
@@ -112,27 +90,27 @@ def run(
             settings = preset_settings(preset, stream.image_shape, source if source in CATALOG else None)
             return stream, override(settings, {**asked, "seed": number})
 
-        for name, number in cells:
-            path = folders[name, number] / "result.json"
-            if path.exists() and not overwrite:
-                results[name, number] = _finished(
-                    path, name, *opened(number), budget, options[name], evaluate
-                )
-                checkpoint.remove(path.parent)  # left by a process killed just before it would have
-        if results:
-            err.print(f"logcl: {len(results)} of {len(cells)} runs were finished before and are not repeated")
-        for name, number in cells:
-            if (name, number) in results:
-                continue
+        for (name, number), result in finished.items():
             stream, settings = opened(number)
-            place = folders[name, number]
+            choices = {"method": name, "settings": settings, "budget": budget, "evaluate": evaluate}
+            choices["options"] = options_of(name, options[name]).model_dump(mode="json")
+            _check_same(folders[name, number] / "result.json", result, stream, choices)
+            checkpoint.remove(folders[name, number])  # left by a process killed just before it would have
+        if finished:
+            console.err.print(
+                f"logcl: {len(finished)} of {len(cells)} runs were finished before and are not repeated"
+            )
+        for name, number in cells:
+            if (name, number) in finished:
+                continue
+            (stream, settings), place = opened(number), folders[name, number]
             try:
-                results[name, number] = experiment.run(
+                finished[name, number] = experiment.run(
                     stream, name, settings, place,
                     budget=budget, options=options[name], evaluate=evaluate, progress=progress,
                     earlier="replace" if overwrite else "continue",
                     command=shlex.join(["logcl", *sys.argv[1:]]),
-                    say=lambda what: err.print(f"logcl: {what}"),
+                    say=lambda what: console.err.print(f"logcl: {what}"),
                 )  # fmt: skip
             except (Busy, checkpoint.Occupied):
                 raise
@@ -141,18 +119,19 @@ def run(
                     raise
                 raise type(error)(f"{error}; {safe}") from error
         stream, _ = opened(cells[-1][1])
-    ordered = [results[cell] for cell in cells]
     from logcl.experiments import report  # matplotlib is slow to import
 
-    (page,) = report.write(ordered, folder / "report.html")
+    results = {cell: finished[cell] for cell in cells}
+    (page,) = report.write(list(results.values()), folder / "report.html")
     if as_json:
         documents = [
-            {**results[cell].model_dump(mode="json"), "folder": str(folders[cell])} for cell in cells
+            {**result.model_dump(mode="json"), "folder": str(folders[cell])}
+            for cell, result in results.items()
         ]
-        print_json(documents[0] if len(documents) == 1 else documents)
+        console.print_json(documents[0] if len(documents) == 1 else documents)
         return
-    _show(stream, ordered, folders)
-    out.print(f"report       {page}")
+    _show(stream, list(results.values()), folders)
+    console.out.print(f"report       {page}")
 
 
 def _options(method: str, asked: dict[str, Any]) -> dict[str, Any]:
@@ -165,116 +144,86 @@ def _options(method: str, asked: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _refuse_other_runs(folders: Sequence[Path]) -> None:
-    """Refuse to replace finished runs, and memories, which may hold more than a run put there."""
+def _finished(folders: dict[tuple[str, int], Path]) -> dict[tuple[str, int], Result]:
+    """Results of finished runs; refuses if all are, and memories that may hold more than a run put there."""
     from logcl.experiments import checkpoint
+    from logcl.experiments.result import read
     from logcl.methods.logcl import MEMORY
 
-    finished = [folder / "result.json" for folder in folders if (folder / "result.json").exists()]
-    memories = [
-        folder / MEMORY
-        for folder in folders
-        if (folder / MEMORY).exists()
-        and not (folder / "result.json").exists()
-        and not (folder / checkpoint.NAME).exists()
-    ]
-    for path in memories or (finished if len(finished) == len(folders) else []):
+    paths = {cell: path for cell, folder in folders.items() if (path := folder / "result.json").exists()}
+    occupied = list(paths.values()) if len(paths) == len(folders) else []
+    for cell, folder in folders.items():
+        if (folder / MEMORY).exists() and cell not in paths and not (folder / checkpoint.NAME).exists():
+            occupied = [folder / MEMORY]
+    if occupied:
         raise checkpoint.Occupied(
-            f"{path} exists from an earlier run; choose another --out or add --overwrite"
+            f"{occupied[0]} exists from an earlier run; choose another --out or add --overwrite"
         )
+    return {cell: read(path) for cell, path in paths.items()}
 
 
-def _finished(
-    path: Path,
-    method: str,
-    stream: Stream,
-    settings: Settings,
-    budget: str,
-    options: dict[str, Any],
-    evaluate: str,
-) -> Result:
-    """The result of an earlier run; refused unless this command would run the same experiment."""
+def _check_same(path: Path, result: Result, stream: Stream, choices: dict[str, Any]) -> None:
+    """Refuse the result of an earlier run unless this command would run the same experiment."""
     from logcl.experiments.checkpoint import Occupied
-    from logcl.experiments.result import read
-    from logcl.methods import options_of
 
-    result = read(path)
-    asked = {
-        "stream": stream.name,
-        "subset": stream.subset,
-        "classes": stream.classes,
-        "task_classes": stream.task_classes,
-        "method": method,
-        "settings": settings,
-        "options": options_of(method, options).model_dump(mode="json"),
-        "budget": budget,
-        "evaluate": evaluate,
-    }
-    if any(getattr(result, name) != value for name, value in asked.items()):
+    parts = ("subset", "classes", "task_classes")
+    choices = {"stream": stream.name, **{part: getattr(stream, part) for part in parts}, **choices}
+    if any(getattr(result, name) != value for name, value in choices.items()):
         raise Occupied(
             f"{path} is from a run with other settings or data; choose another --out or add --overwrite"
         )
-    return result
 
 
 def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], Path]) -> None:
-    seeds = sorted({result.seed for result in results})
-    rows = []
-    for name in dict.fromkeys(result.method for result in results):
-        mine = [result for result in results if result.method == name]
-        forgotten = [result.forgetting for result in mine if result.forgetting is not None]
-        rows.append(
-            [
-                name,
-                spread([result.final_accuracy for result in mine], 3),
-                spread(forgotten, 3),
-                human_bytes(fmean(result.memory_bytes for result in mine)),
-                human_bytes(fmean(result.raw_bytes for result in mine)),
-                f"{fmean(sum(result.seconds.values()) for result in mine):.1f}",
-            ]
-        )
-    channels, height, width = stream.image_shape
-    counted = (
-        f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}, mean ± standard error"
-    )
+    from logcl.experiments.bench.summary import group_by, mean_bytes
+
+    rows = [
+        [
+            name,
+            spread([result.final_accuracy for result in mine], 3),
+            spread([result.forgetting for result in mine if result.forgetting is not None], 3),
+            human_bytes(mean_bytes(mine)),
+            human_bytes(fmean(result.raw_bytes for result in mine)),
+            f"{fmean(sum(result.seconds.values()) for result in mine):.1f}",
+        ]
+        for name, mine in group_by(results, lambda result: result.method).items()
+    ]
+    first, last = results[0].seed, results[-1].seed
     title = (
-        f"{stream.name}: {stream.samples:,} images {channels}x{height}x{width} of {len(stream.classes)} "
-        f"classes in {len(stream)} tasks, {counted}"
+        f"{stream.name}: {stream.samples:,} images {'x'.join(map(str, stream.image_shape))} of "
+        f"{len(stream.classes)} classes in {len(stream)} tasks, "
+        + (f"seed {first}" if first == last else f"seeds {first} to {last}, mean ± standard error")
     )
-    print_table(["method", "accuracy", "forgetting", "bytes kept", "raw bytes", "seconds"], rows, title)
-    traps = [result.trap for result in results if result.trap]
-    if traps:
-        out.print(f"\n{_trap_lines(traps)}")
-    for (name, number), folder in folders.items():
-        if name == "logcl" and number == seeds[0]:
-            out.print(
-                f"\nmemory file  {folder / 'memory.logcl'}    (try: logcl inspect {folder / 'memory.logcl'})"
-            )
-    out.print(
-        f"results      {', '.join(str(f / 'result.json') for f in list(folders.values())[:3])}"
-        + (f" and {len(folders) - 3} more" if len(folders) > 3 else "")
-    )
+    columns = ["method", "accuracy", "forgetting", "bytes kept", "raw bytes", "seconds"]
+    console.print_table(columns, rows, title)
+    if traps := [result.trap for result in results if result.trap]:
+        console.out.print(f"\ndistortions  {_cause(traps)}\n             {_effect(traps)}")
+    if ("logcl", first) in folders:
+        memory = folders["logcl", first] / "memory.logcl"
+        console.out.print(f"\nmemory file  {memory}    (try: logcl inspect {memory})")
+    paths = [str(folder / "result.json") for folder in folders.values()]
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    console.out.print(f"results      {', '.join(paths[:3])}{more}")
 
 
-def _trap_lines(traps: list[Trap]) -> str:
-    """How far distortions give away the level, mean over seeds, and the worst level: two lines."""
+def _cause(traps: list[Trap]) -> str:
+    """How far distortions give away the level, mean over seeds."""
     probes = [trap.probe for trap in traps if trap.probe]
-    cause = "no class is in two levels"
-    if probes:
-        by_image, clean, by_class = (
-            f"{fmean(getattr(probe, name) for probe in probes):.2f}"
-            for name in ("probe", "without_noise", "by_class")
-        )
-        cause = (
-            f"level recognised from the image {by_image} ({clean} without noise), from the class {by_class}"
-        )
+    if not probes:
+        return "no class is in two levels"
+    by_image, clean, by_class = (
+        f"{fmean(getattr(probe, name) for probe in probes):.2f}"
+        for name in ("probe", "without_noise", "by_class")
+    )
+    return f"level recognised from the image {by_image} ({clean} without noise), from the class {by_class}"
+
+
+def _effect(traps: list[Trap]) -> str:
+    """The level with the lowest accuracy on the test images of its classes."""
     levels = [(trap, level) for trap in traps for level in trap.gap.levels if level.test is not None]
-    effect = "no level has test images"
-    if levels:
-        trap, worst = min(levels, key=lambda pair: pair[1].test or 0.0)
-        name = "the buffer" if worst.level is None else f"level {worst.level}"
-        gap = "" if trap.gap.gap is None else f", {trap.gap.gap:.3f} below the best"
-        effect = (
-            f"worst level: {name}, {worst.test:.3f} on its test classes{gap}, {worst.replay:.3f} on replay"
-        )
-    return f"distortions  {cause}\n             {effect}"
+    if not levels:
+        return "no level has test images"
+    trap, worst = min(levels, key=lambda pair: pair[1].test or 0.0)
+    name = "the buffer" if worst.level is None else f"level {worst.level}"
+    gap = "" if trap.gap.gap is None else f", {trap.gap.gap:.3f} below the best"
+    return f"worst level: {name}, {worst.test:.3f} on its test classes{gap}, {worst.replay:.3f} on replay"

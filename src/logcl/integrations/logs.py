@@ -13,7 +13,6 @@ import os
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
 
 from logcl.core.errors import BadSettings, CannotWrite
 from logcl.core.progress import Callback, Moment
@@ -44,11 +43,8 @@ class CSVLog(_LineLog):
 
     def __call__(self, moment: Moment) -> None:
         """Append the values of one moment."""
-        rows = [
-            (_now(), moment.what, moment.step, moment.steps, name, value)
-            for name, value in moment.values.items()
-        ]
-        self._append(_as_csv(rows), _as_csv([self.COLUMNS]))
+        about = (_now(), moment.what, moment.step, moment.steps)
+        self._append(_as_csv([(*about, *item) for item in moment.values.items()]), _as_csv([self.COLUMNS]))
 
 
 class JSONLinesLog(_LineLog):
@@ -100,9 +96,7 @@ class TensorBoardLog:
     def __enter__(self) -> TensorBoardLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 
 from logcl.core.errors import BadInput
 from logcl.core.settings import ImageShape
-from logcl.integrations.avalanche.image_format import Normalisation
 from logcl.integrations.avalanche.replay import Decoder, replay_dataset
-from logcl.integrations.avalanche.samples import SampleFormat
+from logcl.integrations.avalanche.samples import Normalisation, SampleFormat
 from logcl.integrations.temporary import TemporaryMemory
 from logcl.memory.ledger import Entry, content_digest
 from logcl.memory.memory import Memory

@@ -1,4 +1,4 @@
-"""The samples of Avalanche's data sets, as they are before transforms.
+"""The samples of Avalanche's data sets, before transforms, as those of a memory, and back.
 
 An Avalanche data set is a tree: a sample starts at a leaf, and each node above applies its frozen transforms
 and then its other ones. A memory absorbs samples after the frozen transforms only; what it replays goes
@@ -11,7 +11,7 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,21 +19,32 @@ from avalanche.benchmarks.utils import AvalancheDataset, TransformGroups
 from avalanche.benchmarks.utils.flat_data import FlatData
 from avalanche.benchmarks.utils.transforms import TupleTransform
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from logcl.core.errors import BadInput
+from logcl.core.inputs import to_uint8
 from logcl.core.settings import ImageShape
-from logcl.integrations.avalanche.image_format import ImageFormat, Normalisation
 
+Normalisation = tuple[Sequence[float], Sequence[float]]
+"""Mean and standard deviation per channel."""
 LABELS_PER_TASK = 1_000_000
 """label = task · 1,000,000 + class: a memory holds one label per sample, and this one is readable."""
+_ROUNDING = 1e-3  # how far undoing a normalisation may leave [0, 1]
+_GREY, _COLOUR = ("1", "L"), ("RGB", "RGBA", "RGBX", "P", "LA", "PA", "CMYK", "YCbCr")
 
 
 @dataclass(frozen=True)
 class SampleFormat:
     """How a strategy sees the samples of a data set, which replayed samples have to imitate."""
 
-    images: ImageFormat
+    dtype: Any
+    """Of images before transforms: of tensors or of arrays, or the mode that PIL images are converted to."""
+    channels: Literal["none", "first", "last"]
+    image_shape: ImageShape | None
+    """(channels, height, width) that PIL images are resized to; None if all have the same size."""
+    normalised: Normalisation | None
+    """What the data set itself normalises its images with."""
     classes: torch.dtype | None
     """None if classes are plain integers, not tensors."""
     transforms: TransformGroups | None
@@ -56,8 +67,12 @@ class SampleFormat:
         if len(first) != 2:
             raise BadInput(f"samples have {len(first)} parts; give an image and a class per sample")
         image, target = first
+        dtype, channels = _layout(image, image_shape)
         return SampleFormat(
-            ImageFormat.of(image, image_shape, normalised),
+            dtype,
+            channels,
+            image_shape,
+            normalised,
             target.dtype if isinstance(target, Tensor) else None,
             _transforms(data),
             bool(names),
@@ -70,7 +85,7 @@ class SampleFormat:
         pixels, labels = np.empty((0, 0, 0, 0), np.uint8), np.empty(len(data), np.int64)
         for row in range(len(data)):
             image, target = _untransformed(data, row)
-            found = self.images.to_pixels(image)
+            found = self._to_pixels(image)
             if row == 0:
                 pixels = np.empty((len(data), *found.shape), np.uint8)
             if found.shape != pixels.shape[1:]:
@@ -79,16 +94,92 @@ class SampleFormat:
                     f"and image_shape=(channels, height, width) to resize them"
                 )
             pixels[row] = found
-            labels[row] = _label(0 if tasks is None else int(tasks[row]), int(target))
+            task, number = 0 if tasks is None else int(tasks[row]), int(target)
+            if not 0 <= number < LABELS_PER_TASK or not 0 <= task < LABELS_PER_TASK:
+                raise BadInput(
+                    f"class {number} of task {task} cannot be stored; number both from 0 to "
+                    f"{LABELS_PER_TASK - 1:,}"
+                )
+            labels[row] = task * LABELS_PER_TASK + number
         return pixels, labels
 
+    def image(self, pixels: NDArray[np.uint8]) -> Any:
+        """uint8 pixels (C, H, W) as an image of the data set."""
+        values: NDArray[Any] = pixels
+        if self.normalised is not None:
+            mean, deviation = _per_channel(self.normalised)
+            values = (pixels / np.float32(255) - mean) / deviation
+        elif _is_float(self.dtype):
+            values = pixels / np.float32(255)
+        if self.channels != "first":
+            values = values[0] if self.channels == "none" else values.transpose(1, 2, 0)
+        values = np.ascontiguousarray(values)
+        if isinstance(self.dtype, str):
+            return Image.fromarray(values)
+        is_tensor = isinstance(self.dtype, torch.dtype)
+        return torch.from_numpy(values).to(self.dtype) if is_tensor else values.astype(self.dtype)
 
-def _label(task: int, target: int) -> int:
-    if not 0 <= target < LABELS_PER_TASK or not 0 <= task < LABELS_PER_TASK:
+    def _to_pixels(self, image: Any) -> NDArray[np.uint8]:
+        """An image of the data set as uint8 (C, H, W)."""
+        if isinstance(image, Image.Image):
+            image = self._converted(image)
+        array = image.numpy(force=True) if isinstance(image, Tensor) else np.asarray(image)
+        if self.channels != "first":
+            array = array[None] if self.channels == "none" else array.transpose(2, 0, 1)
+        if self.normalised is not None:
+            mean, deviation = _per_channel(self.normalised)
+            if len(mean) not in (1, len(array)):
+                raise BadInput(
+                    f"normalised has {len(mean)} channels, but images have {len(array)}; give one mean and "
+                    f"deviation per channel"
+                )
+            array = array * deviation + mean
+            array = array.clip(0, 1) if array.min() > -_ROUNDING and array.max() < 1 + _ROUNDING else array
+        if array.dtype.kind == "f" and (array.min() < 0 or array.max() > 1):
+            raise BadInput(
+                f"an image of the data set has values from {array.min():g} to {array.max():g}, outside of "
+                f"[0, 1]; normalise in the benchmark's transforms, or give normalised=(mean, deviation)"
+            )
+        return to_uint8(array)
+
+    def _converted(self, image: Image.Image) -> Image.Image:
+        """A PIL image of the expected mode and size."""
+        if image.mode not in _GREY and (self.dtype == "L" or image.mode not in _COLOUR):
+            raise BadInput(
+                f"a PIL image has mode {image.mode}, but {self.dtype} is expected; convert it, or give "
+                f"image_shape=(3, height, width) if only some images are grey"
+            )
+        image = image.convert(self.dtype)
+        if self.image_shape is None:
+            return image
+        _, height, width = self.image_shape
+        return image.resize((width, height), Image.Resampling.LANCZOS)
+
+
+def _layout(image: Any, image_shape: ImageShape | None) -> tuple[Any, Literal["none", "first", "last"]]:
+    """The dtype, or mode, of an image and where its channels are."""
+    if isinstance(image, Image.Image):
+        grey = image.mode in _GREY if image_shape is None else image_shape[0] == 1
+        return ("L", "none") if grey else ("RGB", "last")
+    if not isinstance(image, (Tensor, np.ndarray)) or image.ndim not in (2, 3):
         raise BadInput(
-            f"class {target} of task {task} cannot be stored; number both from 0 to {LABELS_PER_TASK - 1:,}"
+            f"samples are {type(image).__name__} of shape {tuple(np.shape(image))}; give PIL images, or "
+            f"tensors or arrays of two or three dimensions"
         )
-    return task * LABELS_PER_TASK + target
+    # Photographs in arrays usually have their channels last.
+    last = isinstance(image, np.ndarray) and image.shape[-1] <= 4
+    return image.dtype, "none" if image.ndim == 2 else "last" if last else "first"
+
+
+def _per_channel(normalised: Normalisation) -> list[NDArray[np.float32]]:
+    """Mean and standard deviation, each (C, 1, 1)."""
+    return [np.asarray(values, np.float32).reshape(-1, 1, 1) for values in normalised]
+
+
+def _is_float(dtype: Any) -> bool:
+    if isinstance(dtype, torch.dtype):
+        return dtype.is_floating_point
+    return not isinstance(dtype, str) and np.dtype(dtype).kind not in "iu"
 
 
 def _untransformed(data: AvalancheDataset, position: int) -> Sequence[Any]:

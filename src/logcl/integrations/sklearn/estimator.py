@@ -26,8 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from logcl.core.errors import BadInput, CannotWrite, LogCLError
 from logcl.core.inputs import to_uint8
 from logcl.core.settings import ImageShape
-from logcl.integrations.sklearn.estimator_memory import EstimatorMemory, InputFormat, LabelKind, kind_of
-from logcl.integrations.sklearn.tabular import MAX_SPREADS, ColumnScale, table_settings, table_shape
+from logcl.integrations.sklearn import estimator_memory as parts
 from logcl.integrations.temporary import TemporaryMemory
 from logcl.memory.memory import Memory
 from logcl.memory.presets import preset
@@ -50,7 +49,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Once fitted it has classes_, n_features_in_, feature_names_in_ (if X has names) and memory_.
     """
 
-    _backing: EstimatorMemory
+    _backing: parts.EstimatorMemory
     classes_: NDArray[Any]
 
     def __init__(
@@ -105,8 +104,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,)."""
         best = self.predict_proba(X).argmax(axis=1)
-        predicted: NDArray[Any] = self.classes_[best]
-        return predicted
+        return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes_`."""
@@ -151,26 +149,22 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.path, self.image_shape, preset=self.preset, unit=self.unit, settings=self.settings,
             seed=self._seed(),
         )  # fmt: skip
-        self._backing = EstimatorMemory(memory)
-        self.n_features_in_ = self._backing.features
-        found = self._backing.input_format
-        if found and found.names:
-            self.feature_names_in_ = np.array(found.names, dtype=object)
+        backing = self._backing = parts.EstimatorMemory(memory)
+        self.n_features_in_ = len(backing.scale.centre) if backing.scale else math.prod(backing.image_shape)
+        if backing.input_format and backing.input_format.names:
+            self.feature_names_in_ = np.array(backing.input_format.names, dtype=object)
         if classes := memory.classes:
-            self._add_classes(self._backing.as_given(classes))
+            self._add_classes(backing.as_given(classes))
 
     def _absorb(self, X: Any, y: Any, classes: Any = None) -> None:
         """Add one task to the memory, which is created if there is none."""
         rows, shape = self._flattened(X)
         X, y = validate_data(self, rows, y, reset=not hasattr(self, "_backing"))
         check_classification_targets(y)
-        kind = kind_of(y)
-        known = np.unique(y)
-        if classes is not None:
-            given = np.asarray(classes)
-            if kind_of(given) != kind:
-                raise BadInput(f"classes are {kind_of(given)}, and the labels in y are {kind}; use one type")
-            known = np.union1d(known, given)
+        given = y if classes is None else np.asarray(classes)
+        kind, other = parts.kind_of(y), parts.kind_of(given)
+        if other != kind:
+            raise BadInput(f"classes are {other}, and the labels in y are {kind}; use one type")
         X = X.astype(np.float64) if shape is None else to_uint8(X)  # refuses bad pixels before a file exists
         if not hasattr(self, "_backing"):
             self._backing = self._created(X, kind, shape)
@@ -182,20 +176,22 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scale = self._backing.scale
         if scale is not None and (count := scale.count_clipped(X)):
             warnings.warn(
-                f"{count:,} of {X.size:,} values are more than {MAX_SPREADS} spreads away from the centre of "
-                f"their column in the first task and are clipped; start with a more representative task",
+                f"{count:,} of {X.size:,} values are more than {parts.MAX_SPREADS} spreads away from the "
+                f"centre of their column in the first task and are clipped; start with a more representative "
+                f"task",
                 stacklevel=3,
             )
         # Floats have integer values here, or scikit-learn would not take them for classes.
         self._backing.absorb(X, y.astype(np.int64) if kind == "float" else y)
-        self._add_classes(known)
+        self._add_classes(np.union1d(y, given))
 
-    def _created(self, X: NDArray[Any], kind: LabelKind, shape: ImageShape | None) -> EstimatorMemory:
+    def _created(
+        self, X: NDArray[Any], kind: parts.LabelKind, shape: ImageShape | None
+    ) -> parts.EstimatorMemory:
         """A new, empty memory for rows like these: images of a shape, or a table."""
-        settings = preset(self.preset or "fast", shape or table_shape(X.shape[1]))
-        if shape is None:
-            settings = table_settings(settings)
-        elif (values := math.prod(settings.image_shape)) != X.shape[1]:
+        name = self.preset or "fast"
+        settings = preset(name, shape) if shape else parts.table_preset(name, X.shape[1])
+        if shape and (values := math.prod(settings.image_shape)) != X.shape[1]:
             raise BadInput(
                 f"X has {X.shape[1]} features, but image_shape = {settings.image_shape} has {values} values; "
                 f"correct one of them"
@@ -207,13 +203,12 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             changes["seed"] = seed
         elif "seed" not in changes:
             changes["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
-        names = getattr(self, "feature_names_in_", None)
-        input_format = InputFormat(
-            labels=kind,
-            scale=ColumnScale.fit(X) if shape is None else None,
-            names=None if names is None else tuple(names),
-        )
-        return EstimatorMemory.create(self.path, override(settings, changes), input_format)
+        scale = parts.ColumnScale.fit(X) if shape is None else None
+        names = tuple(getattr(self, "feature_names_in_", ())) or None
+        note = parts.InputFormat(labels=kind, scale=scale, names=names).model_dump_json(exclude_none=True)
+        memory = TemporaryMemory() if self.path is None else Memory(self.path)
+        Memory.create(memory.path, override(settings, changes), {parts.NOTE: note})
+        return parts.EstimatorMemory(memory)
 
     def _seed(self) -> int | None:
         return int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
@@ -241,9 +236,9 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(X).reshape(found[0], math.prod(shape)), shape
 
     def _add_classes(self, labels: NDArray[Any]) -> None:
-        known = getattr(self, "classes_", None)
-        if known is None or not np.isin(labels, known).all():
-            self.classes_ = np.unique(labels) if known is None else np.union1d(known, labels)
+        known = getattr(self, "classes_", labels[:0])
+        if not np.isin(labels, known).all():
+            self.classes_ = np.union1d(known, labels)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

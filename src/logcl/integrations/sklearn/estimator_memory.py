@@ -2,35 +2,39 @@
 
 A memory at a path belongs to the user: an estimator and its pickle only refer to it. A temporary one belongs
 to the estimator: it is pickled and deleted with it.
+
+Of a table, each row is an image and each column a pixel. The scale of each column is learnt from the first
+task and then fixed, because stored pixels are meaningless without it. So it has to cope with columns of any
+range, and with later tasks far away from the first.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, model_validator
+from torch import Tensor, nn
 
+from logcl.codecs.base import RateSettings
 from logcl.core.errors import Damaged, NotAMemory, NotTrained
 from logcl.core.inputs import Label
 from logcl.core.settings import Frozen, ImageShape
 from logcl.core.text import printable
-from logcl.integrations.sklearn.tabular import ColumnScale, TableNetwork
 from logcl.integrations.temporary import TemporaryMemory
 from logcl.memory.classifier import Classifier, OwnNetwork
 from logcl.memory.memory import Memory
-from logcl.memory.settings import Settings
+from logcl.memory.presets import preset
+from logcl.memory.settings import Settings, override
 from logcl.nn.training import generator_for, seeded
 
 NOTE = "sklearn"
 """The note in the memory file that holds the `InputFormat`."""
-_INSTEAD = "open the file with Memory instead of an estimator"
 _TABLE = 0x7AB1E  # separates the initial weights of a table's network from all other randomness
 
 # Torch has one random state per process: threads that trained at once would disturb each other's.
@@ -38,6 +42,88 @@ _training = threading.RLock()
 
 LabelKind = Literal["int", "str", "bool", "float"]
 _DTYPES: dict[LabelKind, type] = {"int": np.int64, "str": np.str_, "bool": np.bool_, "float": np.float64}
+
+MAX_SPREADS = 100
+"""Values further than this from the centre of their column, in spreads, are clipped."""
+_STRETCH = 2 * math.asinh(MAX_SPREADS)  # from pixels in [0, 1] back to asinh(spreads)
+_MAX_WIDTH = 4096  # of an image, in pixels
+_LARGEST = 1e300  # the difference of two such values is still finite
+
+# The cosine transform needs no training, whatever the columns are, and merges levels without loss.
+_CODES = {"unit": 128, "codec.name": "cosine", "codec.psnr": 40}
+_CLASSIFIER = {
+    "network": "mlp", "width": 16, "epochs": 20, "min_steps": 200, "learning_rate": 1e-2, "noise": 0.02,
+    "mirror": False, "shift": 0,
+}  # fmt: skip
+
+
+class ColumnScale(Frozen):
+    """How columns become pixels: asinh((x - centre) / spread), which resolves less far from the centre."""
+
+    centre: tuple[float, ...]
+    spread: tuple[Annotated[float, Field(gt=0)], ...]
+
+    @staticmethod
+    def fit(table: NDArray[np.float64]) -> ColumnScale:
+        """From the first task (n, columns): the median of each column and a robust standard deviation."""
+        table = np.clip(table, -_LARGEST, _LARGEST)
+        centre = np.median(table, axis=0)
+        # Values equal to the median are left out: most of a column may be zeros.
+        distances = [column[column > 0] for column in np.abs(table - centre).T]
+        spread = [
+            # 1.4826 times the median distance is the standard deviation if the column is normal. A constant
+            # column says nothing about other values; they are assumed to be of the same magnitude.
+            1.4826 * float(np.median(column)) if len(column) else max(abs(float(value)), 1.0)
+            for column, value in zip(distances, centre, strict=True)
+        ]
+        return ColumnScale(centre=tuple(centre.tolist()), spread=tuple(spread))
+
+    def images(self, table: NDArray[np.float64], shape: ImageShape) -> NDArray[np.float64]:
+        """A table (n, columns) as images (n, 1, H, W) in [0, 1]; unused pixels are grey."""
+        pixels = np.clip(0.5 + np.arcsinh(self._spreads(table)) / _STRETCH, 0, 1)
+        missing = math.prod(shape) - len(self.centre)
+        return np.pad(pixels, ((0, 0), (0, missing)), constant_values=0.5).reshape(-1, *shape)
+
+    def count_clipped(self, table: NDArray[np.float64]) -> int:
+        """Number of values beyond `MAX_SPREADS`."""
+        return int((np.abs(self._spreads(table)) > MAX_SPREADS).sum())
+
+    def _spreads(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        with np.errstate(over="ignore"):
+            spreads: NDArray[np.float64] = (table - np.array(self.centre)) / np.array(self.spread)
+        return spreads
+
+
+class TableNetwork(nn.Module):
+    """The global model of a table: an MLP with two hidden layers, whose inputs are asinh(spreads).
+
+    Typical values of a column take up a tenth of a pixel's range, from which a network learns slowly.
+    """
+
+    def __init__(self, image_shape: ImageShape, width: int, classes: int) -> None:
+        super().__init__()
+        hidden = 8 * width
+        self.layers = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(math.prod(image_shape), hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, classes),
+        )
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(n, 1, H, W) in [0, 1] → (n, classes)."""
+        scores: Tensor = self.layers((image - 0.5) * _STRETCH)
+        return scores
+
+
+def table_preset(name: str, columns: int) -> Settings:
+    """The settings of a preset for tables; a row becomes one line of at least two pixels if it fits."""
+    lines = -(-columns // _MAX_WIDTH)
+    settings = preset(name, (1, lines, max(-(-columns // lines), 2)))
+    changes: dict[str, Any] = {f"classifier.{key}": value for key, value in _CLASSIFIER.items()}
+    return override(settings, changes | (_CODES if isinstance(settings.codec, RateSettings) else {}))
 
 
 class InputFormat(Frozen):
@@ -50,31 +136,24 @@ class InputFormat(Frozen):
     names: tuple[str, ...] | None = None
     """Of the features, if the X of the first task had any."""
 
-    def matches(self, pixels: int) -> bool:
-        """Whether scale and names agree with each other and with the pixels per image."""
-        features = pixels
-        if self.scale is not None:
-            features = len(self.scale.centre)
-            if len(self.scale.spread) != features or not 1 <= features <= pixels:
-                return False
-        return self.names is None or len(self.names) == features
+    @model_validator(mode="after")
+    def _agrees(self, pixels: ValidationInfo) -> InputFormat:
+        """Scale and names agree with each other and with the pixels per image, the context of a note."""
+        if pixels.context is not None:
+            features = len(self.scale.centre) if self.scale else pixels.context
+            spreads = len(self.scale.spread) if self.scale else features
+            names = features if self.names is None else len(self.names)
+            if not 1 <= features <= pixels.context or spreads != features or names != features:
+                raise ValueError("it does not match the images")
+        return self
 
 
 class EstimatorMemory:
     """A memory, and its global model once that is needed."""
 
-    def __init__(self, memory: Memory | str | os.PathLike[str]) -> None:
+    def __init__(self, memory: Memory | str) -> None:
         self.memory = memory if isinstance(memory, Memory) else Memory(memory)
         self._classifier: Classifier | None = None
-
-    @staticmethod
-    def create(
-        path: str | os.PathLike[str] | None, settings: Settings, input_format: InputFormat
-    ) -> EstimatorMemory:
-        """A new, empty memory; a temporary one if `path` is None."""
-        memory = TemporaryMemory() if path is None else Memory(path)
-        Memory.create(memory.path, settings, {NOTE: input_format.model_dump_json(exclude_none=True)})
-        return EstimatorMemory(memory)
 
     def __reduce__(self) -> tuple[Any, ...]:
         temporary = isinstance(self.memory, TemporaryMemory)
@@ -92,25 +171,18 @@ class EstimatorMemory:
         if text is None:
             return None
         try:
-            found = InputFormat.model_validate_json(text)
+            return InputFormat.model_validate_json(text, context=math.prod(self.image_shape))
         except ValidationError as error:
             reason = printable(error.errors(include_url=False, include_input=False)[0]["msg"])
             raise Damaged(
-                f"{self.memory.path}: the note {NOTE!r} cannot be read ({reason}); {_INSTEAD}"
+                f"{self.memory.path}: the note {NOTE!r} cannot be read ({reason}); open the file with Memory "
+                f"instead of an estimator"
             ) from error
-        if not found.matches(math.prod(self.image_shape)):
-            raise Damaged(f"{self.memory.path}: the note {NOTE!r} does not match its images; {_INSTEAD}")
-        return found
 
     @property
     def scale(self) -> ColumnScale | None:
         """Of a table; None if X holds images."""
         return self.input_format.scale if self.input_format else None
-
-    @property
-    def features(self) -> int:
-        """Values per row of X."""
-        return len(self.scale.centre) if self.scale else math.prod(self.image_shape)
 
     @property
     def label_kind(self) -> LabelKind | None:
@@ -146,29 +218,23 @@ class EstimatorMemory:
     def classifier(self) -> Classifier:
         """The global model of what the memory holds now: cached, loaded from the file, or trained."""
         with _training:
-            if self._classifier is None or not self._classifier.is_current(self.memory):
-                network = self._new_network()
-                self._classifier = self._loaded(network) or Classifier.train(self.memory, network)
+            if self._classifier is not None and self._classifier.is_current(self.memory):
+                return self._classifier
+            network, settings = None, self.memory.settings
+            if self.scale is not None and settings.classifier.network == "mlp":
+                with seeded(generator_for(settings.seed, _TABLE)):
+                    classes = len(self.memory.classes)
+                    network = TableNetwork(self.image_shape, settings.classifier.width, classes)
+            try:
+                stored = Classifier.describe(self.memory)
+            except NotTrained:
+                stored = None
+            if stored is None or stored.memory != self.memory.digest:
+                self._classifier = Classifier.train(self.memory, network)
+            else:
+                own = isinstance(stored.network, OwnNetwork) and stored.network.kind == TableNetwork.__name__
+                self._classifier = Classifier.load(self.memory, network if own else None)
             return self._classifier
-
-    def _loaded(self, network: TableNetwork | None) -> Classifier | None:
-        """The global model in the file, if it is up to date."""
-        try:
-            about = Classifier.describe(self.memory)
-        except NotTrained:
-            return None
-        if about.memory != self.memory.digest:
-            return None
-        of_table = isinstance(about.network, OwnNetwork) and about.network.kind == TableNetwork.__name__
-        return Classifier.load(self.memory, network if of_table else None)
-
-    def _new_network(self) -> TableNetwork | None:
-        """With random weights, for a table; for images the settings of the memory decide."""
-        settings = self.memory.settings
-        if self.scale is None or settings.classifier.network != "mlp":
-            return None
-        with seeded(generator_for(settings.seed, _TABLE)):
-            return TableNetwork(self.image_shape, settings.classifier.width, len(self.memory.classes))
 
 
 def kind_of(labels: NDArray[Any]) -> LabelKind:
