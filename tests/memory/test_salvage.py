@@ -10,7 +10,7 @@ import pytest
 from logcl import Classifier, Memory
 from logcl.core.errors import CannotWrite, Damaged, LogCLError, NotAMemory
 from logcl.memory.file import carving
-from logcl.memory.file.intact import find_remains
+from logcl.memory.file.carving import find_remains
 from logcl.memory.file.sqlite import PAGE
 from logcl.memory.salvage import salvage
 
@@ -111,7 +111,7 @@ def test_what_leads_to_the_parts_may_be_lost(sound, damaged, tmp_path, wrecked):
     elif wrecked == "header":
         content[content.index(b'{"memory"') + 5] ^= 1
     else:
-        copy = zlib.compress(next(d for name, d in carving.records(content, PAGE) if name == "header"), 9)
+        copy = zlib.compress(next(d for name, d in carving.records(content) if name == "header"), 9)
         content[content.index(copy[:60]) + 40] ^= 1
     damaged.path.write_bytes(content)
     assert damaged.verify()
@@ -143,13 +143,13 @@ def test_of_several_headers_the_newest_counts(damaged, digits):
     before = damaged.file.header()
     damaged.absorb(digits[0][121:124], digits[1][121:124])
     old = carving_record("header", before)
-    remains = find_remains(damaged.path, PAGE)
+    remains = find_remains(damaged.path)
     assert remains is not None
     damaged.path.write_bytes(damaged.path.read_bytes() + old.ljust(4 * PAGE, b"\0"))
-    again = find_remains(damaged.path, PAGE)
+    again = find_remains(damaged.path)
     assert again is not None
     assert again.header == remains.header
-    assert dict(carving.records(old, PAGE)).keys() == {"header"}
+    assert dict(carving.records(old)).keys() == {"header"}
 
 
 def carving_record(name, header) -> bytes:

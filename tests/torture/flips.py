@@ -7,9 +7,8 @@ from pathlib import Path
 
 from logcl import Classifier, Memory
 from logcl.core.errors import LogCLError
-from logcl.memory.file.intact import find_remains
+from logcl.memory.file.carving import find_remains
 from logcl.memory.file.memory_file import MemoryFile
-from logcl.memory.file.sqlite import PAGE
 from logcl.streams import open_stream
 from tests.torture.life import Content, content
 from tests.torture.outcome import Outcome, Tally
@@ -68,7 +67,7 @@ def _examine(file: MemoryFile, expected: Content) -> tuple[str, str]:
         problems = [str(error)]
     if not same and not problems:
         return "unnoticed", "it cannot be read, but verify finds nothing wrong"
-    remains = find_remains(file.path, PAGE)
+    remains = find_remains(file.path)
     if remains is None or len(remains.lost) > 1:
         return "not to be salvaged", "more than one part is lost with it"
     if same:

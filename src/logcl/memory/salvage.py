@@ -16,8 +16,7 @@ import numpy as np
 from logcl.allocation import layout
 from logcl.core.errors import CannotWrite, Damaged, NotAMemory
 from logcl.memory import buffer
-from logcl.memory.file.intact import Remains, find_remains
-from logcl.memory.file.sqlite import PAGE
+from logcl.memory.file.carving import Remains, find_remains
 from logcl.memory.fitting import Fit
 from logcl.memory.loading import Part, chunks_of, in_order, levels_of, parse
 from logcl.memory.local_model import LocalModel
@@ -53,7 +52,7 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Sal
         raise NotAMemory(f"{path} is not a file; nothing can be salvaged")
     if path.with_name(path.name + "-journal").exists():
         Memory(path).verify()  # undoes the commit that was interrupted, where that is possible
-    remains = find_remains(path, PAGE)
+    remains = find_remains(path)
     if remains is None:
         raise Damaged(f"{path}: neither the header of a memory nor its copy is intact; restore a backup")
     manifest = Manifest.of(remains.header, path)

@@ -96,7 +96,7 @@ def test_a_commit_on_a_stale_header_changes_nothing(file):
     stale = file.header()
     file.commit(stale, {"n": 4}, {}, ())
     before = content(file)
-    with pytest.raises(CannotWrite, match="changed by someone else"):
+    with pytest.raises(CannotWrite, match="changed by another program"):
         file.commit(stale, {"n": 5}, {"level-9": b"lost"}, ["level-0"])
     assert content(file) == before
 
