@@ -10,6 +10,7 @@ replay, useless on raw images. Two measures, one of the cause and one of the eff
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -144,38 +145,24 @@ def level_probe(
     cells = _cells(drawn)
     if not cells:
         return None
-    levels = sorted({level for _, level in cells})
-    classes = {number for number, _ in cells}
     shuffled = [rows[torch.randperm(len(rows), generator=generator).numpy()] for rows in cells.values()]
     learned = [rows[: len(rows) // 2] for rows in shuffled]
     held_out = [rows[len(rows) // 2 :] for rows in shuffled]
-
     # Equally many rows per pair, small pairs repeated: a priori all levels of a class are equally likely.
     each = min(max(_SAMPLES // 2 // len(cells), 1), max(map(len, learned)))
-    learned = [np.resize(rows, each) for rows in learned]
-    possible = torch.zeros((int(drawn.y.max()) + 1, len(levels)), dtype=torch.bool)
-    for number, level in cells:
-        possible[number, levels.index(level)] = True
-    level_of = torch.from_numpy(np.searchsorted(levels, drawn.level))
-
-    def accuracies(noise: float) -> list[float]:
-        work = Work(generator, progress or Silent(), "probing levels")
-        right = _probe(
-            drawn, np.concatenate(learned), np.concatenate(held_out), level_of, possible, noise, work
-        )
-        ends = np.cumsum([len(rows) for rows in held_out])[:-1]
-        return [float(part.mean()) for part in np.split(right, ends)]
-
+    training = np.concatenate([np.resize(rows, each) for rows in learned])
+    work = Work(generator, progress or Silent(), "probing levels")
     noise = now.settings.classifier.noise
-    clean = accuracies(0.0)
-    noisy = accuracies(noise) if noise else clean
+    clean = _accuracies(drawn, list(cells), training, held_out, 0.0, work)
+    noisy = _accuracies(drawn, list(cells), training, held_out, noise, work) if noise else clean
     variances = [p * (1 - p) / len(rows) for p, rows in zip(noisy, held_out, strict=True)]
+    classes, levels = map(Counter, zip(*cells, strict=True))
     return LevelProbe(
         probe=float(np.mean(noisy)),
         without_noise=float(np.mean(clean)),
         standard_error=float(np.sqrt(np.sum(variances))) / len(cells),
         by_class=len(classes) / len(cells),
-        guess=max(sum(level == other for _, other in cells) for level in levels) / len(cells),
+        guess=max(levels.values()) / len(cells),
         levels=len(levels),
         classes=len(classes),
         samples=sum(map(len, held_out)),
@@ -194,19 +181,20 @@ def _cells(drawn: Drawn) -> dict[tuple[int, int], NDArray[np.intp]]:
     return {cell: mine for cell, mine in rows.items() if numbers.count(cell[0]) > 1}
 
 
-def _probe(
+def _accuracies(
     drawn: Drawn,
-    learned: NDArray[np.intp],
-    held_out: NDArray[np.intp],
-    level_of: Tensor,
-    possible: Tensor,
+    cells: list[tuple[int, int]],
+    training: NDArray[np.intp],
+    held_out: list[NDArray[np.intp]],
     noise: float,
     work: Work,
-) -> NDArray[np.bool_]:
-    """Train on the rows `learned`; returns for each row `held_out` whether its level is predicted.
-
-    level_of (n,): the true levels. possible (classes, levels): levels in which a class occurs.
-    """
+) -> list[float]:
+    """Train a probe; returns its accuracy on the held-out rows of each cell, a pair of class and level."""
+    levels = sorted({level for _, level in cells})
+    level_of = torch.from_numpy(np.searchsorted(levels, drawn.level))
+    possible = torch.zeros((int(drawn.y.max()) + 1, len(levels)), dtype=torch.bool)
+    for number, level in cells:
+        possible[number, levels.index(level)] = True
     device = choose_device()
     channels, *sides = drawn.x.shape[1:]
     top, left = (max(side - _SIDE, 0) // 2 for side in sides)
@@ -222,7 +210,7 @@ def _probe(
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(4),
             nn.Flatten(),
-            nn.Linear(16 * 32, possible.shape[1]),
+            nn.Linear(16 * 32, len(levels)),
         ).to(device)
 
     def scores(rows: Tensor) -> Tensor:
@@ -232,16 +220,16 @@ def _probe(
         return found
 
     def loss(batch: Tensor) -> Tensor:
-        rows = torch.from_numpy(learned)[batch]
+        rows = torch.from_numpy(training)[batch]
         return nn.functional.cross_entropy(scores(rows), level_of[rows].to(device))
 
-    fit(probe, loss, len(learned), _RECIPE, work)
-    tested = torch.from_numpy(held_out)
+    fit(probe, loss, len(training), _RECIPE, work)
+    tested = torch.from_numpy(np.concatenate(held_out))
     with torch.no_grad(), seeded(work.generator):
         blocks = tested.split(rows_at_once(images.shape[1:]))
         predicted = torch.cat([scores(rows).argmax(dim=1).cpu() for rows in blocks])
-    right: NDArray[np.bool_] = (predicted == level_of[tested]).numpy()
-    return right
+    right = (predicted == level_of[tested]).double()
+    return [float(part.mean()) for part in right.split([len(rows) for rows in held_out])]
 
 
 def level_gap(
