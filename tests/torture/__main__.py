@@ -1,6 +1,6 @@
 """All trials at full length: python -m tests.torture [TRIAL ...] [--out FOLDER]
 
-One JSON file a trial, which docs/memory-file.md is made of (`make results`).
+Writes one JSON file per trial; `make results` turns them into the table in docs/memory-file.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fuzzing: opening an untrusted file, whatever its content, gives a result or a one-line error.
 
-Mutants are read by worker processes that may use a gigabyte more than they had, and for each mutant twenty
-seconds of a processor and three minutes of the clock.
-Anything but success or an error of LogCL is a loss, and so is a message that could command a terminal.
+Mutants are read by worker processes, each limited to one additional gigabyte of memory and, per mutant,
+twenty seconds of CPU time and three minutes of wall-clock time. Anything but success or one of LogCL's errors is a
+loss, and so is a message with control characters for a terminal.
 
     python -m tests.torture.fuzz --seconds 600
 """

@@ -1,13 +1,13 @@
-"""Power loss: every state of the disk that a cut in the middle of a commit may leave behind.
+"""Power loss: every state of the disk that a power cut in the middle of a commit may leave behind.
 
 A commit is recorded once, as a list of events (`vfs.py`). `Disk` replays it and knows at every event what is
-durable and what is only pending, by the assumptions of https://sqlite.org/atomiccommit.html and no better:
+durable and what is only pending, under the assumptions of https://sqlite.org/atomiccommit.html and no others:
 
-- a sync makes one file's bytes and size durable, of no other file and of no folder;
-- a new, deleted or renamed name is durable after a sync of its folder. The unix VFS does that inside the
-  first sync of a new journal, and in a deletion when it is asked to (`synchronous = EXTRA`);
-- every other change may have reached the disk or not, in any order; a write may have got there in part,
-  from either end; and a file may have its new length before it has the bytes (garbage instead).
+- a sync makes the bytes and size of one file durable, not those of other files or of the folder;
+- a new, deleted or renamed name is durable after a sync of its folder. The unix VFS syncs it in the first sync
+  of a new journal and, with `synchronous = EXTRA`, after a deletion;
+- every other change may or may not have reached the disk, in any order; a write may be incomplete, from
+  either end; and a file may have its new length before the new bytes (garbage instead).
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     sqlite3 (Python) ── libsqlite3 ── Shim ── the system's own VFS ── files
 
-It is a VFS (https://sqlite.org/vfs.html) made with ctypes in the very library that Python's `sqlite3` uses,
-and the default one while its context lasts, so the code under test is not touched. A file is opened by
-the real VFS; then its table of methods is exchanged for a copy in which write, truncate, sync and close
-are ours. Locks, shared memory and reads stay the real ones.
+It is a VFS (https://sqlite.org/vfs.html) registered with ctypes in the library that Python's `sqlite3` uses,
+and the default while its context lasts, so the code under test needs no change. The real VFS opens a file;
+then the file's method table is replaced by a copy in which write, truncate, sync and close are ours. Locks,
+shared memory and reads are the real ones.
 
-The disk is a simulated one, so nothing is really synced: that would only cost time.
+The disk is simulated, so nothing is really synced: that would only cost time.
 """
 
 from __future__ import annotations

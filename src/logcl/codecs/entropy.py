@@ -11,7 +11,7 @@ arithmetic only: the same file gives the same symbols on every machine.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,7 +103,7 @@ def from_tensors(arrays: Mapping[str, NDArray[np.generic]], samples: int, channe
 def encode(symbols: Symbols) -> Coded:
     """Code symbols (n, channels), n ≥ 1, with tables of their own frequencies."""
     counted = _count(symbols)
-    table_of, tables = counted[0], _Tables(*counted[1:])
+    table_of, tables = counted.table_of, _Tables(counted)
     samples, channels = symbols.shape
     together = _samples_per_stream(channels)
     streams = -(-samples // together)
@@ -113,7 +113,7 @@ def encode(symbols: Symbols) -> Coded:
     lanes = filled.reshape(streams, together * channels)
 
     positions = lanes.astype(np.int64) + tables.offset[np.tile(table_of, together)]
-    live = np.flatnonzero(np.tile(tables.sizes[table_of] > 1, together))
+    live = np.flatnonzero(np.tile(counted.sizes[table_of] > 1, together))
     # The small state costs up to log2(17/16) = 0.0875 bits per symbol above the ideal.
     room = int(np.ceil((tables.cost()[positions].sum(axis=1).max() + 0.09 * len(live)) / 8)) + 16
     buffer = np.empty((streams, room), dtype=np.uint8)
@@ -134,14 +134,14 @@ def encode(symbols: Symbols) -> Coded:
     for _ in range(_END):
         emit(np.arange(streams))
     used = np.arange(room) >= at[:, None]
-    return Coded(samples, *counted, room - at, buffer[used])
+    return replace(counted, lengths=room - at, data=buffer[used])
 
 
 def mean_bytes(symbols: Symbols) -> float:
     """Expected bytes per row, without coding."""
     counted = _count(symbols)
-    tables = _Tables(*counted[1:])
-    positions = symbols.astype(np.int64) + tables.offset[counted[0]]
+    tables = _Tables(counted)
+    positions = symbols.astype(np.int64) + tables.offset[counted.table_of]
     ends = 2.5 / _samples_per_stream(symbols.shape[1])
     return float(tables.cost()[positions].sum()) / len(symbols) / 8 + ends
 
@@ -150,7 +150,7 @@ def decode(coded: Coded, rows: NDArray[np.integer], name: str) -> Symbols:
     """The symbols of some samples, (m,) → (m, channels); `name` is for the message if they are damaged."""
     together = _samples_per_stream(coded.channels)
     wanted, which = np.unique(np.asarray(rows) // together, return_inverse=True)
-    tables = _Tables(coded.lowest, coded.sizes, coded.frequencies)
+    tables = _Tables(coded)
     ends = np.cumsum(coded.lengths)[wanted]
     at = ends - coded.lengths[wanted]
     last = len(coded.data) - 1
@@ -186,20 +186,16 @@ def decode(coded: Coded, rows: NDArray[np.integer], name: str) -> Symbols:
 class _Tables:
     """Frequencies and derived values, by position in the concatenated tables."""
 
-    def __init__(
-        self, lowest: NDArray[np.int16], sizes: NDArray[np.int16], frequencies: NDArray[np.uint16]
-    ) -> None:
-        wide = sizes.astype(np.int64)
+    def __init__(self, coded: Coded) -> None:
+        wide = coded.sizes.astype(np.int64)
         first = np.cumsum(wide) - wide
-        self.sizes, self.offset = sizes, first - lowest
+        self.offset = first - coded.lowest
         """Position of a symbol = symbol + offset of its table."""
-        self.frequency = frequencies.astype(np.int64)
+        self.frequency = coded.frequencies.astype(np.int64)
         sums = np.cumsum(self.frequency)
         self.start = sums - self.frequency - np.repeat(np.arange(len(wide)) * _TOTAL, wide)
-        self.cheapest = np.array(
-            [low + np.argmax(frequencies[f : f + s]) for low, f, s in zip(lowest, first, wide, strict=True)],
-            dtype=np.int16,
-        )
+        most_frequent = [table.argmax() for table in np.split(self.frequency, first[1:])]
+        self.cheapest = (coded.lowest + most_frequent).astype(np.int16)
 
     def cost(self) -> NDArray[np.float64]:
         """Bits of each symbol."""
@@ -210,11 +206,9 @@ def _samples_per_stream(channels: int) -> int:
     return max(min(_STEPS // channels, 16), 1)
 
 
-def _count(
-    symbols: Symbols,
-) -> tuple[NDArray[np.uint8], NDArray[np.int16], NDArray[np.int16], NDArray[np.uint16]]:
-    """The table of each channel, and of each table the lowest symbol, the size and the frequencies."""
-    channels = symbols.shape[1]
+def _count(symbols: Symbols) -> Coded:
+    """The tables for some symbols, without streams."""
+    samples, channels = symbols.shape
     if channels <= 4 * _TABLES - 1:
         table_of = np.arange(channels)
     else:
@@ -230,9 +224,9 @@ def _count(
         lowest.append(low)
         sizes.append(len(counts))
         frequencies.append(_scaled(counts))
-    return (
-        table_of.astype(np.uint8), np.array(lowest, np.int16), np.array(sizes, np.int16),
-        np.concatenate(frequencies).astype(np.uint16),
+    return Coded(
+        samples, table_of.astype(np.uint8), np.array(lowest, np.int16), np.array(sizes, np.int16),
+        np.concatenate(frequencies).astype(np.uint16), np.empty(0, np.int64), np.empty(0, np.uint8),
     )  # fmt: skip
 
 

@@ -141,10 +141,9 @@ class MemoryFile:
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each part."""
+        query = f"SELECT {_NAME}, length({_DATA}) FROM parts ORDER BY name"
         with reading(self.path) as database:
-            return dict(
-                database.execute(f"SELECT {_NAME}, length({_DATA}) FROM parts ORDER BY name").fetchall()
-            )
+            return dict(database.execute(query).fetchall())
 
     def nbytes(self) -> int:
         """Bytes of the file without the global model and staged work, which can both be recomputed."""
