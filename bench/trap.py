@@ -196,13 +196,13 @@ def examined(now: Snapshot, way: Way, stream: Stream) -> tuple[float, float, flo
     numbers = {int(label): number for number, label in enumerate(now.classes)}
     test_x, test_y = way.both(np.asarray(stream.test_x)), np.array([numbers[int(y)] for y in stream.test_y])
     seen = with_classifier(now, settings)
-    drawn = diagnostics._draw(now)
+    drawn = diagnostics.draw(now)
     # What the probe sees has gone through the same; the noise of the settings is added by the probe itself.
     rows = torch.from_numpy(_rows_of(now, drawn))
     changed = roughened(torch.from_numpy(way.both(drawn.x)), rows).numpy()
     drawn = dataclasses.replace(drawn, x=changed)
-    probe = diagnostics._level_probe(seen, drawn, diagnostics.Silent())
-    gap = diagnostics._level_gap(seen, drawn, network, test_x, test_y)
+    probe = diagnostics.level_probe(seen, drawn)
+    gap = diagnostics.level_gap(seen, network, test_x, test_y, drawn)
     accuracy = float((predict_classes(network, test_x) == test_y).mean())
     return (
         accuracy, gap.gap if gap.gap is not None else float("nan"),
@@ -210,7 +210,7 @@ def examined(now: Snapshot, way: Way, stream: Stream) -> tuple[float, float, flo
     )  # fmt: skip
 
 
-def _rows_of(now: Snapshot, drawn: diagnostics._Drawn) -> NDArray[np.int64]:
+def _rows_of(now: Snapshot, drawn: diagnostics.Drawn) -> NDArray[np.int64]:
     """A sample of the level that each drawn sample is from: all its samples have about the same error."""
     starts = [level.slot.start - 1 for level in now.levels] + ([now.n - 1] if len(now.buffer) else [])
     return np.array(starts)[drawn.level]

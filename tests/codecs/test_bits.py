@@ -1,4 +1,4 @@
-"""Index codes never collide, assignments never repeat a code, packed bits come back."""
+"""Index codes never collide, assignments never repeat a code, packing is lossless."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_codes_look_random(bits):
 def test_codes_depend_on_the_index_alone():
     together = codes.index_codes(np.arange(100), 130)
     assert np.array_equal(codes.index_codes(np.array([77]), 130)[0], together[77])
-    # The figures are part of the format: memories written with them must decode for ever.
+    # These values are part of the format: memories written with them must remain decodable.
     assert codes.pack(codes.index_codes(np.array([1, 2**40]), 72)).tobytes().hex() == (
         "fd100ac0ec4a09341dbba42185a39090f82f"
     )
@@ -111,7 +111,7 @@ def test_assignments_are_one_to_one(case):
     assert chosen.shape == (len(embeddings),)
     assert len(set(chosen.tolist())) == len(embeddings)
     free = np.setdiff1d(np.arange(len(targets)), chosen)
-    if len(free):  # no sample would rather have a code that was left over
+    if len(free):  # no sample is closer to a free code than to its own
         costs = ((embeddings - targets[chosen]) ** 2).sum(axis=1)
         others = ((embeddings[:, None] - targets[free][None]) ** 2).sum(axis=2)
         assert (costs[:, None] <= others + 1e-3).all()

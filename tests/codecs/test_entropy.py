@@ -1,4 +1,4 @@
-"""The entropy coder gives back every integer at about its entropy, and notices damage."""
+"""The entropy coder is lossless, close to the entropy, and detects damage."""
 
 import dataclasses
 
@@ -94,7 +94,7 @@ def test_tensors_hold_all_of_it(symbols):
 
 
 def bits_of(symbols: Symbols) -> float:
-    """What the symbols of a channel would cost if only its own histogram were known."""
+    """Cost of the symbols given the histogram of each channel."""
     total = 0.0
     for channel in symbols.T:
         counts = np.unique(channel, return_counts=True)[1]
@@ -128,7 +128,7 @@ def test_channels_of_like_spread_share_tables_without_costing_much():
     assert len(coded.sizes) <= 64
     assert coded.table_of.max() == len(coded.sizes) - 1
     assert np.array_equal(decoded(coded), symbols)
-    # The densities that the symbols were drawn from, which nobody told the coder.
+    # The true densities of the symbols, unknown to the coder.
     edges = np.arange(-LARGEST, LARGEST + 1)[:, None] + np.array([-0.5, 0.5])
     ideal = 0.0
     for channel, scale in zip(symbols.T, spread, strict=True):
@@ -142,8 +142,8 @@ def test_channels_of_like_spread_share_tables_without_costing_much():
 
 
 @pytest.mark.parametrize("samples", [3, 15])
-def test_a_dear_row_of_very_many_channels(samples):
-    """Each symbol costs a little more than its share of the table; thousands of them, some bytes more."""
+def test_an_expensive_row_of_very_many_channels(samples):
+    """Each symbol costs slightly more than the ideal; over thousands of symbols that is several bytes."""
     symbols = np.zeros((samples, 16_000), np.int16)
     symbols[0] = 1
     assert np.array_equal(decoded(entropy.encode(symbols)), symbols)
@@ -176,7 +176,7 @@ def read(tensors, samples: int = 50, channels: int = 9) -> Symbols:
 
 
 def read_or_refuse(tensors, samples: int = 50, channels: int = 9) -> Symbols | None:
-    """None where the damage is noticed; any other exception is a failure."""
+    """None if the damage is detected; any other exception is a failure."""
     try:
         return read(tensors, samples, channels)
     except Damaged:
@@ -208,7 +208,7 @@ def test_a_changed_number_anywhere_changes_nothing_or_is_noticed(original, data)
 @given(st.data())
 @hypothesis_settings(max_examples=100)
 def test_forged_arrays_never_raise_anything_else(data):
-    """Small arrays of anything, wild sizes claimed: no crash, no endless work, no huge allocation."""
+    """Small random arrays that claim absurd sizes: no crash, no endless loop, no huge allocation."""
     kinds = {"table_of": np.uint8, "lowest": np.int16, "sizes": np.int16, "frequencies": np.uint16,
              "lengths": np.uint8, "data": np.uint8}  # fmt: skip
     lengths = st.one_of(st.just(1), st.integers(0, 5))
@@ -224,7 +224,7 @@ def test_forged_arrays_never_raise_anything_else(data):
 @given(st.data())
 @hypothesis_settings(max_examples=60)
 def test_forged_streams_end_in_damage_or_symbols_of_the_tables(data):
-    """Frequencies that add up, in part zero, and bytes by chance."""
+    """Valid frequencies, some zero, and random bytes."""
     samples, channels = 3, data.draw(st.integers(1, 5))
     cuts = data.draw(st.lists(st.integers(0, 4096), min_size=0, max_size=6).map(sorted))
     frequencies = np.diff([0, *cuts, 4096]).astype(np.uint16)
@@ -282,7 +282,7 @@ def test_arrays_of_another_size_or_type_are_refused(original, key, damage):
 def test_every_cut_of_the_streams_is_refused(original):
     tensors = entropy.encode(original).tensors()
     for size in range(len(tensors["data"])):
-        with pytest.raises(Damaged, match="level-0: streams have another size"):
+        with pytest.raises(Damaged, match="level-0: streams have the wrong size"):
             read({**tensors, "data": tensors["data"][:size]})
 
 
@@ -301,19 +301,19 @@ def test_contradictions_are_named(original):
         ({"frequencies": frequencies}, "tables do not add up"),
         ({"table_of": table_of}, "channels have no table"),
         ({"sizes": sizes}, "tables do not add up"),
-        ({"sizes": -coded.sizes}, "tables have another size"),
+        ({"sizes": -coded.sizes}, "tables have the wrong size"),
         ({"lowest": coded.lowest - np.int16(LARGEST)}, "symbols are out of range"),
         ({"lowest": coded.lowest + np.int16(2 * LARGEST)}, "symbols are out of range"),
         ({"lengths": swapped.tensors()["lengths"]}, "codes do not decode"),
         (none, "lengths are missing"),
-        ({**none, "lengths": np.array([2, 0], np.uint8)}, "streams have another size"),  # four of no bytes
+        ({**none, "lengths": np.array([2, 0], np.uint8)}, "streams have the wrong size"),  # four of no bytes
     ):
         with pytest.raises(Damaged, match=f"level-0: {problem}"):
             read({**tensors, **changes})
 
 
-def test_which_symbol_a_table_begins_with_is_told_by_nothing_else(original):
-    """No check of the codes can know it: the digests of the memory file guard it."""
+def test_the_lowest_symbol_of_a_table_is_not_redundant(original):
+    """No check of the codes can detect a change: the digests of the memory file do."""
     tensors = entropy.encode(original).tensors()
     assert np.array_equal(read({**tensors, "lowest": tensors["lowest"] + np.int16(1)}), original + 1)
 

@@ -1,4 +1,4 @@
-"""The global model: learns from replay alone, lives in the memory's file, knows when it is out of date."""
+"""The global model: learns from replay alone, is stored in the memory's file, knows when it is outdated."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def memory(tmp_path, digits) -> Memory:
     return memory
 
 
-def test_it_learns_from_replay_and_is_kept(memory, digits):
+def test_it_learns_from_replay_and_is_stored(memory, digits):
     before = memory.digest
     trained = Classifier.train(memory)
     x, y = digits[0][900:], digits[1][900:]
@@ -47,7 +47,7 @@ def test_it_learns_from_replay_and_is_kept(memory, digits):
     assert trained.predict_proba(x[:0]).shape == (0, 10)
 
 
-def test_it_knows_when_the_memory_has_moved_on(memory, digits, quick):
+def test_it_knows_when_the_memory_has_changed(memory, digits, quick):
     trained = Classifier.train(memory, recipe={"epochs": 1})
     assert trained.is_current(memory)
     memory.absorb(digits[0][:1], [17])
@@ -70,29 +70,29 @@ def test_decoding_on_the_fly_gives_the_same_classifier(memory, digits, monkeypat
     monkeypatch.setattr("logcl.memory.classifier._CACHE", 0)
     on_the_fly = Classifier.train(memory, recipe={"epochs": 2})
     agree = (cached.predict(digits[0]) == on_the_fly.predict(digits[0])).mean()
-    assert agree > 0.98  # a pixel may round the other way in another batch
+    assert agree > 0.98  # in another batch a pixel may be rounded differently
 
 
 class TestWarmStart:
     RECIPE = {"warm_start": True, "warm_share": 0.1}  # noqa: RUF012
 
-    def test_it_goes_on_from_the_last_one_with_classes_it_had_not_seen(self, memory, digits):
-        """A tenth of the steps is too few to learn ten classes afresh, and enough to add one to them."""
+    def test_a_warm_start_adds_new_classes(self, memory, digits):
+        """A tenth of the steps is too few to learn ten classes from scratch, and enough to add one."""
         x, y = digits[0][900:], digits[1][900:]
-        first = Classifier.train(memory, recipe=self.RECIPE)  # nothing to go on from: all steps
+        first = Classifier.train(memory, recipe=self.RECIPE)  # no previous model: all steps
         before = first.predict(x)
         assert (before == y).mean() > 0.85
         memory.absorb(255 - digits[0][:40], [17] * 40)
-        brief = {"epochs": 1, "min_steps": 12}  # what a tenth of the recipe is
+        brief = {"epochs": 1, "min_steps": 12}  # a tenth of the recipe
         warm = Classifier.train(memory, recipe=self.RECIPE)
-        afresh = Classifier.train(memory, recipe=brief)
+        scratch = Classifier.train(memory, recipe=brief)
         assert warm.classes == memory.classes
         assert (warm.predict(x) == before).mean() > 0.9
-        assert (warm.predict(x) == before).mean() > (afresh.predict(x) == before).mean() + 0.2
+        assert (warm.predict(x) == before).mean() > (scratch.predict(x) == before).mean() + 0.2
         assert (warm.predict(255 - x) == 17).mean() > 0.9
 
     def test_labels_keep_their_outputs_whatever_their_numbers(self, memory):
-        """Outputs go over by label: here the order of classes in the memory is another one."""
+        """Outputs are matched by label: here the classes of the memory have another order."""
         last = Classifier.train(memory, recipe={"epochs": 1})
         spec = last.about.network
         network = new_network(spec.model_copy(update={"classes": 12}), Work(torch.Generator().manual_seed(0)))
@@ -105,8 +105,8 @@ class TestWarmStart:
         assert torch.allclose(mine[:, 1:11].flip(1), theirs, atol=1e-5)
         assert torch.equal(network.head.weight[[0, 11]], fresh[[0, 11]])
 
-    def test_again_is_not_the_same_again(self, memory, monkeypatch):
-        """Order and noise are others each time, though memory and seed are the same."""
+    def test_every_warm_start_has_its_own_randomness(self, memory, monkeypatch):
+        """Order and noise differ each time, although memory and seed are the same."""
         begun = []
 
         def recorded(spec, work):
@@ -177,7 +177,7 @@ def test_any_network_is_trained_in_place_and_found_again(memory, digits):
     assert again.classes == trained.classes
 
 
-def test_a_network_of_ones_own_needs_one_of_its_kind_to_load(memory, logcl, tmp_path, digits):
+def test_own_networks_are_loaded_into_one_of_the_same_kind(memory, logcl, tmp_path, digits):
     Classifier.train(memory, own_network(), {"epochs": 1})
     with pytest.raises(NotTrained, match=r"a network of your own, a Sequential; give one to"):
         Classifier.load(memory)
@@ -203,8 +203,8 @@ def test_a_network_that_cannot_classify_is_refused_before_it_is_trained(memory):
         Classifier.train(memory, recipe={"epoch": 3})
 
 
-def test_one_share_after_the_other_is_a_share_of_each_sample(memory):
-    """What several processes train on is together what one would train on."""
+def test_shards_together_are_all_samples(memory):
+    """Several processes together train on what one would train on."""
     now = memory.snapshot()
     x, y = now.everything()
     parts = [now.everything(shard=Shard(rank, 3)) for rank in range(3)]
@@ -213,15 +213,17 @@ def test_one_share_after_the_other_is_a_share_of_each_sample(memory):
         assert np.array_equal(classes, y[rank::3])
 
 
-def test_a_process_without_a_sample_of_its_own_trains_all_the_same(memory, monkeypatch):
-    """More processes than samples: each makes as many steps, on a sample that another has too."""
+def test_more_processes_than_samples(memory, monkeypatch):
+    """Every process takes the same number of steps; some share a sample."""
     monkeypatch.setattr(nn.parallel, "DistributedDataParallel", lambda network: network)
     now = memory.snapshot()
     settings = now.settings.classifier.model_copy(update={"epochs": 1, "min_steps": 2})
     state = torch.Generator().manual_seed(0).get_state()
     share = Shard(rank=now.n + 3, count=now.n + 4)
     with torch.random.fork_rng():
-        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))  # a batch of one has no statistics
+        network = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 10)
+        )  # batch normalisation needs more than one sample
     before = network[1].weight.detach().clone()
     weights = _learn(now, network, settings, state, share, Silent())
     assert not torch.equal(weights["1.weight"], before)

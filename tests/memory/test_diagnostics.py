@@ -1,4 +1,4 @@
-"""The trap is seen where it is, and only there: decoders that are lossless or distort on purpose."""
+"""The trap is detected where it exists, and only there: with lossless decoders and deliberate distortions."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ GRID = np.indices((8, 8)).sum(axis=0) % 2 * 2.0 - 1
 
 
 class Lossless(nn.Module):
-    """A code of eight bits per pixel, ±1, → the image itself, and a distortion of this decoder on top."""
+    """A code of eight bits per pixel, ±1, → the image itself plus a distortion of this decoder."""
 
     def __init__(self, distortion: float) -> None:
         super().__init__()
@@ -68,9 +68,9 @@ def snapshot(parts: Sequence[tuple], noise: float = 0.15, buffer: tuple | None =
 
 
 def shared(digits, *distortions: float) -> list[tuple]:
-    """Classes 0 to 3 in every level, but mostly 0 and 1 in the first: a class says much about the level."""
+    """Classes 0 to 3 in every level, but mostly 0 and 1 in the first: a class hints at the level."""
     x, y = digits
-    mine = np.random.default_rng(0).permutation(np.flatnonzero(y < 4))  # writers come one after the other
+    mine = np.random.default_rng(0).permutation(np.flatnonzero(y < 4))  # the data set is sorted by writer
     first = np.concatenate([mine[y[mine] < 2][:240], mine[y[mine] >= 2][:100]])
     rest = mine[~np.isin(mine, first)]
     groups = [first, *np.array_split(rest, len(distortions) - 1)]
@@ -107,7 +107,7 @@ def test_the_buffer_is_one_more_level(digits):
     found = diagnostics.level_probe(snapshot(shared(digits, 0.1, 0.1), noise=0.0, buffer=(x, y)))
     assert found.levels == 3
     assert found.by_class == pytest.approx(1 / 3)
-    assert found.probe > 0.55  # raw is told from decoded; the two alike levels are not
+    assert found.probe > 0.55  # raw differs from decoded; the two levels do not differ
 
 
 def test_the_same_seed_gives_the_same_measurement(digits):
@@ -115,7 +115,7 @@ def test_the_same_seed_gives_the_same_measurement(digits):
     assert diagnostics.level_probe(now) == diagnostics.level_probe(now)
 
 
-def test_nothing_to_tell_apart(digits):
+def test_nothing_to_compare(digits):
     x, y = digits
     one, other = y < 2, (y >= 2) & (y < 4)
     apart = [(x[one], y[one], 0.0), (x[other], y[other], 0.3)]
@@ -128,7 +128,7 @@ def test_nothing_to_tell_apart(digits):
 
 
 class Brightness(nn.Module):
-    """Names class 0 for dark images and class 2 for bright ones, whatever they show: fell for the trap."""
+    """Predicts class 0 for dark images and class 2 for bright ones, whatever they show: the trap."""
 
     def forward(self, image: Tensor) -> Tensor:
         scores = torch.full((len(image), 10), -1.0)
@@ -175,7 +175,7 @@ def test_a_real_memory(tmp_path, digits, quick, preset_name):
     assert sum(level.classes for level in trap.gap.levels) == 10
 
 
-def test_large_images_are_probed_in_their_middle(tmp_path, quick):
+def test_large_images_are_cropped(tmp_path, quick):
     x = np.random.default_rng(0).integers(0, 256, (50, 1, 40, 70), dtype=np.uint8)
     settings = {**quick, "codec.name": "autoencoder", "codec.width": 2, "codec.symbols": 8}
     memory = Memory.open(tmp_path / "m.logcl", (1, 40, 70), unit=16, settings=settings)

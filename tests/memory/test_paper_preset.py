@@ -25,7 +25,7 @@ FEW = {
     "classifier.epochs": 2,
     "classifier.width": 4,
 }
-"""The same road in a few steps and a fraction of the width."""
+"""The same settings with few steps and small networks."""
 
 TABLE = """
                                    mnist   omniglot  cifar100
@@ -61,7 +61,7 @@ def test_the_appendixs_table(column, dataset):
     assert labeller.model_dump() == chosen.classifier.model_dump(include=set(type(labeller).model_fields))
 
 
-def test_other_data_sets_are_told_by_their_images():
+def test_other_data_sets_depend_on_their_channels():
     assert preset("paper", GREY, "omniglot-100") == preset("paper", GREY, "omniglot")
     assert preset("paper", GREY) == preset("paper", GREY, "mnist")
     assert preset("paper", COLOUR, "photos") == preset("paper", COLOUR, "cifar100")
@@ -77,7 +77,7 @@ def test_images_too_small_for_lenet_are_refused():
 @pytest.mark.parametrize(
     ("dataset", "shape"), [("mnist", GREY), ("omniglot", GREY), ("cifar100", COLOUR), (None, (1, 8, 8))]
 )
-def test_the_whole_road(tmp_path, dataset, shape):
+def test_end_to_end(tmp_path, dataset, shape):
     draw = np.random.default_rng(0)
     x = draw.integers(0, 256, (27, *shape), dtype=np.uint8)
     y = draw.integers(0, 3, 27)
@@ -99,7 +99,7 @@ def test_the_whole_road(tmp_path, dataset, shape):
 
 @pytest.mark.parametrize("count", [1, 2, 9])
 def test_what_is_replayed_survives_its_bytes(count):
-    """Weights are rounded to half precision before they are used; statistics of batches keep theirs."""
+    """Weights are rounded to half precision before use; batch statistics keep full precision."""
     from logcl.allocation import Slot
     from logcl.memory.samples import raw
 

@@ -1,4 +1,4 @@
-"""Whatever is damaged: verify names it, and salvage saves everything else, pixel for pixel."""
+"""Verify names whatever is damaged, and salvage saves everything else, pixel for pixel."""
 
 import json
 import random
@@ -10,7 +10,7 @@ import pytest
 from logcl import Classifier, Memory
 from logcl.core.errors import CannotWrite, Damaged, LogCLError, NotAMemory
 from logcl.memory.file import carving
-from logcl.memory.file.intact import find_remains
+from logcl.memory.file.carving import find_remains
 from logcl.memory.file.sqlite import PAGE
 from logcl.memory.salvage import salvage
 
@@ -56,7 +56,7 @@ def damaged(sound, tmp_path) -> Memory:
 
 
 def spoil(memory: Memory, *names: str) -> None:
-    """Flip a bit in the data of some parts, where it lies in the file."""
+    """Flip a bit in the data of some parts, in place."""
     content = bytearray(memory.path.read_bytes())
     _, parts = memory.file.snapshot()
     for name in names:
@@ -111,7 +111,7 @@ def test_what_leads_to_the_parts_may_be_lost(sound, damaged, tmp_path, wrecked):
     elif wrecked == "header":
         content[content.index(b'{"memory"') + 5] ^= 1
     else:
-        copy = zlib.compress(next(d for name, d in carving.records(content, PAGE) if name == "header"), 9)
+        copy = zlib.compress(next(d for name, d in carving.records(content) if name == "header"), 9)
         content[content.index(copy[:60]) + 40] ^= 1
     damaged.path.write_bytes(content)
     assert damaged.verify()
@@ -139,21 +139,21 @@ def test_a_truncated_file_gives_what_is_in_the_rest(damaged, tmp_path):
 
 
 def test_of_several_headers_the_newest_counts(damaged, digits):
-    """SQLite leaves old records behind in pages that it uses again."""
+    """SQLite leaves old records behind in pages that it reuses."""
     before = damaged.file.header()
     damaged.absorb(digits[0][121:124], digits[1][121:124])
     old = carving_record("header", before)
-    remains = find_remains(damaged.path, PAGE)
+    remains = find_remains(damaged.path)
     assert remains is not None
     damaged.path.write_bytes(damaged.path.read_bytes() + old.ljust(4 * PAGE, b"\0"))
-    again = find_remains(damaged.path, PAGE)
+    again = find_remains(damaged.path)
     assert again is not None
     assert again.header == remains.header
-    assert dict(carving.records(old, PAGE)).keys() == {"header"}
+    assert dict(carving.records(old)).keys() == {"header"}
 
 
 def carving_record(name, header) -> bytes:
-    """A header as SQLite would write it into a leaf, short enough to need no further page."""
+    """A header as SQLite would write it to a leaf page, short enough to fit."""
     from logcl.memory.file.header import digest_of, to_bytes
 
     data = to_bytes({"n": header.fields["n"]}, {})
@@ -162,7 +162,7 @@ def carving_record(name, header) -> bytes:
     return bytes([1 + len(types)]) + types + name.encode() + digest_of(data) + data
 
 
-def test_nothing_is_overwritten_and_nothing_is_made_of_nothing(damaged, tmp_path):
+def test_nothing_is_overwritten_and_other_files_are_refused(damaged, tmp_path):
     taken = tmp_path / "taken.logcl"
     taken.write_text("mine")
     with pytest.raises(CannotWrite, match=r"taken\.logcl exists"):
@@ -194,7 +194,7 @@ def test_on_the_command_line(damaged, tmp_path, logcl):
 
 
 def test_two_damages_anywhere_never_make_wrong_samples(sound, damaged, tmp_path):
-    """Whatever bytes are wrong: salvaged samples are right, and kept and lost ones add up."""
+    """Salvaged samples are right whatever the damage, and saved and lost samples add up."""
     content = damaged.path.read_bytes()
     x, y = sound.snapshot().everything()
     dice = random.Random(0)

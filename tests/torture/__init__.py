@@ -1,1 +1,1 @@
-"""Trials that try to lose a memory: power cuts, full disks. Not part of what is installed."""
+"""Trials that try to lose a memory: power cuts, full disks, killed processes. Not part of the package."""

@@ -1,6 +1,6 @@
-"""Everything that is done to memory files, at length: python -m tests.torture [TRIAL ...] [--out FOLDER]
+"""All trials at full length: python -m tests.torture [TRIAL ...] [--out FOLDER]
 
-One JSON file a trial, which docs/memory-file.md is made of (`make results`).
+Writes one JSON file per trial; `make results` turns them into the table in docs/memory-file.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRIALS: dict[str, Callable[[Path], Outcome]] = {
 
 
 def main() -> None:
-    """Run the trials that are asked for, or all; exit 1 if anything was lost."""
+    """Run the trials named, or all; exit 1 if anything was lost."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("trials", nargs="*", metavar="TRIAL", help=f"of {', '.join(TRIALS)}; all by default")
     parser.add_argument("--out", type=Path, default=Path("results/torture"), help="where the counts go")

@@ -1,4 +1,4 @@
-"""A disk that fills up or breaks at every write of a commit, simulated; and a real one that is too small."""
+"""A disk that fills up or fails at any write of a commit, simulated; and a real one that is too small."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tests.torture.outcome import Outcome, Tally
 from tests.torture.vfs import DISK_BROKEN, DISK_FULL, Failure, Shim
 
 _NEVER = 10**9
-_BLOCK = 4096  # bytes: a page of memory, what a tmpfs is made of
+_BLOCK = 4096  # bytes per page of a tmpfs
 _ROOMY = 1 << 28  # bytes
 AFTER_THE_COMMIT = "failed after the commit, which stands"
-"""Key in the details: SQLite gives room back, and syncs the folder, when the commit is in the file."""
+"""Key in the details: after the commit, SQLite shrinks the file and syncs the folder."""
 
 _Case = TypeVar("_Case")
 
 
 @dataclass(frozen=True)
 class Ailment:
-    """A way for a disk to fail."""
+    """A way in which a disk fails."""
 
     name: str
     codes: Mapping[str, int]
@@ -46,7 +46,7 @@ AILMENTS = (
 
 
 def trial(states: int | None, seed: int, folder: Path) -> Outcome:
-    """Let operations of every kind of commit fail: about `states` of them, or each one (None)."""
+    """Make operations of every kind of commit fail: about `states` of them, or all (None)."""
     rng, tally, place = random.Random(seed), Tally(folder), folder / "state"
     with Shim() as shim:
         recordings = record(shim, folder / "life", seed)
@@ -85,7 +85,7 @@ def _some(cases: list[_Case], count: int | None, rng: random.Random) -> list[_Ca
 
 
 def _operations(shim: Shim, recording: Recording, ailment: Ailment, place: Path) -> int:
-    """How many operations of a step can fail in this way."""
+    """Number of operations of a step that can fail in this way."""
     write_files(place, recording.files)
     shim.fail(Failure(ailment.codes, _NEVER, lasting=False))
     run(recording.step, MemoryFile(place / NAME), shim)
@@ -95,7 +95,7 @@ def _operations(shim: Shim, recording: Recording, ailment: Ailment, place: Path)
 
 
 def _refusal(recording: Recording, place: Path, shim: Shim) -> Exception | None:
-    """Run a step that should fail, and return how it did."""
+    """Run a step that should fail, and return its error."""
     try:
         run(recording.step, MemoryFile(place / NAME), shim)
     except (LogCLError, sqlite3.Error, OSError) as error:
@@ -106,7 +106,7 @@ def _refusal(recording: Recording, place: Path, shim: Shim) -> Exception | None:
 def _judge(
     recording: Recording, place: Path, shim: Shim, tally: Tally, where: str, refusal: Exception | None
 ) -> None:
-    """The disk works again: the memory must be as the refusal says, and the same step must succeed."""
+    """The disk works again: the memory must be as the error says, and the same step must succeed."""
     files, file = read_files(place), MemoryFile(place / NAME)
     found, wrong = examine(file)
     if not wrong and refusal is None:
@@ -145,7 +145,7 @@ def _misspoken(refusal: Exception | None) -> str:
 def _small_disks(
     recordings: list[Recording], states: int | None, rng: random.Random, tally: Tally, shim: Shim
 ) -> bool:
-    """Every step on file systems from too small to large enough; False if none can be mounted."""
+    """Run every step on file systems from too small to large enough; False if none can be mounted."""
     place = tally.folder / "small"
     with _mounted(place) as mounted:
         if not mounted:
@@ -175,7 +175,7 @@ def _try_size(recording: Recording, place: Path, size: int, tally: Tally, shim: 
     for name, data in recording.files.items():
         (place / name).write_bytes(data)
     if not _resize(place, size):
-        return  # what is there already takes more
+        return  # the existing files already take more
     refusal = _refusal(recording, place, shim)
     _resize(place, _ROOMY)
     where = f"{recording.step.name} on a disk of {size} bytes"

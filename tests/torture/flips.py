@@ -1,4 +1,4 @@
-"""Bytes of a real memory file changed, one at a time: each is noticed, or makes no difference."""
+"""Single bytes of a real memory file are changed: each change is detected or makes no difference."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 
 from logcl import Classifier, Memory
 from logcl.core.errors import LogCLError
-from logcl.memory.file.intact import find_remains
+from logcl.memory.file.carving import find_remains
 from logcl.memory.file.memory_file import MemoryFile
-from logcl.memory.file.sqlite import PAGE
 from logcl.streams import open_stream
 from tests.torture.life import Content, content
 from tests.torture.outcome import Outcome, Tally
@@ -21,7 +20,7 @@ _QUICK = {
 
 
 def trial(count: int | None, seed: int, folder: Path) -> Outcome:
-    """Change so many bytes, evenly spread over the file, or each of them (None)."""
+    """Change `count` bytes, spread evenly over the file, or all of them (None), one at a time."""
     rng, tally = random.Random(seed), Tally(folder)
     folder.mkdir(parents=True, exist_ok=True)
     file = _memory(folder / "m.logcl")
@@ -31,7 +30,7 @@ def trial(count: int | None, seed: int, folder: Path) -> Outcome:
         damaged = bytearray(sound)
         damaged[place] ^= rng.randrange(1, 256)
         file.path.write_bytes(damaged)
-        kind, wrong = _examine(file, expected)
+        kind, wrong = _evaluate(file, expected)
         tally.details[kind] += 1
         tally.count({"m.logcl": bytes(damaged)}, f"byte {place}", wrong)
     file.path.unlink()
@@ -51,24 +50,24 @@ def _memory(path: Path) -> MemoryFile:
     return memory.file
 
 
-def _examine(file: MemoryFile, expected: Content) -> tuple[str, str]:
-    """What became of the byte, and what is wrong with that ("" if nothing)."""
+def _evaluate(file: MemoryFile, expected: Content) -> tuple[str, str]:
+    """The effect of the change, and what is wrong with it ("" if nothing)."""
     assert expected is not None
     try:
         found = content(file)
     except LogCLError:
         found = None
     same = found == expected
-    # A global model whose name is damaged is not found, and has to be trained again: verify must tell.
+    # A global model whose name is damaged is not found and must be trained again: verify must report it.
     if found is not None and not same and found != (*expected[:2], None):
-        return "served", "something else is read, and nobody says so"
+        return "served", "other content is read without an error"
     try:
         problems = file.problems()
     except LogCLError as error:
         problems = [str(error)]
     if not same and not problems:
-        return "unnoticed", "it cannot be read, but verify finds nothing wrong"
-    remains = find_remains(file.path, PAGE)
+        return "unnoticed", "it cannot be read, but verify reports no problem"
+    remains = find_remains(file.path)
     if remains is None or len(remains.lost) > 1:
         return "not to be salvaged", "more than one part is lost with it"
     if same:

@@ -1,8 +1,8 @@
-"""Fuzzing: whatever a stranger's file holds, opening it ends in a result or in one sentence.
+"""Fuzzing: opening an untrusted file, whatever its content, gives a result or a one-line error.
 
-Mutants are read by worker processes that may use a gigabyte more than they had, and for each mutant twenty
-seconds of a processor and three minutes of the clock.
-Anything but success or an error of LogCL is a loss, and so is a message that could command a terminal.
+Mutants are read by worker processes, each limited to one additional gigabyte of memory and, per mutant,
+twenty seconds of CPU time and three minutes of wall-clock time. Anything but success or one of LogCL's errors is a
+loss, and so is a message with control characters for a terminal.
 
     python -m tests.torture.fuzz --seconds 600
 """
@@ -28,8 +28,8 @@ from typing import Any
 
 from tests.torture.outcome import Outcome
 
-_ROOM = 2**30  # bytes that a mutant may take
-_WORK, _PATIENCE = 20, 180  # seconds that a mutant may compute, and that it may take on a busy machine
+_ROOM = 2**30  # bytes of memory allowed per mutant
+_WORK, _PATIENCE = 20, 180  # seconds per mutant: CPU time, and wall-clock time on a busy machine
 _KEPT_EVIDENCE = 20
 
 Attempt = Callable[[int], str]
@@ -37,13 +37,13 @@ Attempt = Callable[[int], str]
 
 
 def files(folder: Path, *, count: int | None = None, seconds: float | None = None, seed: int = 0) -> Outcome:
-    """Mutated memory files, opened, verified, replayed, inspected and used to predict."""
+    """Open, verify, replay, inspect mutated memory files, and predict with them."""
     what = "memories with bytes changed, or forged with all digests right, were opened and used"
     return _run("files", what, folder, count, seconds, seed)
 
 
 def images(folder: Path, *, count: int | None = None, seconds: float | None = None, seed: int = 0) -> Outcome:
-    """Mutated image files and `.npz` archives, read as `absorb` and `predict` read them."""
+    """Read mutated image files and `.npz` archives as `absorb` and `predict` do."""
     what = "image files and .npz archives with bytes changed, or with absurd content, were read"
     return _run("images", what, folder, count, seconds, seed)
 
@@ -83,7 +83,7 @@ def _run(trial: str, what: str, folder: Path, count: int | None, seconds: float 
 def _worker(
     trial: str, folder: Path, seed: int, first: int, count: int | None, end: float | None
 ) -> Iterator[tuple[int, str]]:
-    """Results of one process, which ends after the last mutant or with one that kills it."""
+    """Results of one process, which ends after the last mutant or at one that kills it."""
     command = [sys.executable, "-m", "tests.torture.fuzz", "--worker", trial, "--folder", str(folder)]
     command += ["--seed", str(seed), "--first", str(first)] + (["--count", str(count)] if count else [])
     log = folder / f"{trial}.log"
@@ -125,7 +125,7 @@ def _work(trial: str, folder: Path, seed: int, first: int, count: int | None) ->
     number = first
     while count is None or number < count:
         print(json.dumps({"number": number}), file=report, flush=True)
-        # Not handled: they end the process, wherever that hangs.
+        # Not handled: they end the process wherever it hangs.
         signal.alarm(_PATIENCE)
         signal.setitimer(signal.ITIMER_PROF, _WORK)
         try:
@@ -139,12 +139,12 @@ def _work(trial: str, folder: Path, seed: int, first: int, count: int | None) ->
 
 
 def _address_space() -> int:
-    """Bytes of virtual memory this process has."""
+    """Bytes of virtual memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _said(act: Callable[[], Any]) -> tuple[bool, str]:
-    """Whether something worked, and all that was shown on the way."""
+    """Whether a mutant could be read, and everything that was printed."""
     import typer
 
     from logcl.core.errors import LogCLError
@@ -156,7 +156,7 @@ def _said(act: Callable[[], Any]) -> tuple[bool, str]:
             act()
         except LogCLError as error:
             worked = False
-            print(str(error).replace("\n", "\x1b"))  # a sentence has one line
+            print(str(error).replace("\n", "\x1b"))  # a message has one line
         except typer.Exit:
             worked = False
     return worked, shown.getvalue()
@@ -222,7 +222,7 @@ def _file_attempts(folder: Path, seed: int) -> Attempt:
         )
 
     place.parent.mkdir(exist_ok=True)
-    for source in sources:  # what is loaded late is loaded before the memory is limited
+    for source in sources:  # modules imported lazily are imported before memory is limited
         shutil.copy(source, place)
         memory = Memory(place)
         for act in (lambda: verify(place), lambda m=memory: use(m), lambda m=memory: classify(m)):
@@ -267,7 +267,7 @@ def _image_attempts(folder: Path, seed: int) -> Attempt:
 
 
 def main() -> None:
-    """Fuzz both for a time, or be a worker of one that does."""
+    """Fuzz both kinds of files for some time, or run as a worker."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("runs/fuzz"))
     parser.add_argument("--seconds", type=float, default=600)

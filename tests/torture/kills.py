@@ -21,15 +21,15 @@ from logcl.streams import Stream, open_stream
 from tests.torture.outcome import Outcome, Tally
 
 _UNIT = 32
-_SIZES = (40, 100, 190, 70)  # of the tasks: one, two and three levels at once, and levels that are retired
-_PATIENCE = 4  # kills of one task, after which it is let finish
+_SIZES = (40, 100, 190, 70)  # of the tasks: one, two and three levels fitted at once, and levels retired
+_PATIENCE = 4  # kills per task; then it may finish
 _AIMS = ("replay", "training", "training", "commit", "commit")
-_STEPS = {"digits": 400, "mnist": 40}  # of a fit: more than half a second on one core, so that it is staged
+_STEPS = {"digits": 400, "mnist": 40}  # per fit: more than half a second on one core, so that it is staged
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Tasks, and the memory as it is before the first and after each of them when nobody interferes."""
+    """Tasks, and the memory before the first and after each of them without interruption."""
 
     path: Path
     start: bytes
@@ -37,11 +37,11 @@ class Scene:
     tasks: list[Path]
     digests: list[str]
     seconds: list[float]
-    """From taking the lock to the end, for each task."""
+    """From taking the lock to the end, per task."""
 
 
 def trial(kills: int, seed: int, folder: Path, source: str = "digits") -> Outcome:
-    """Kill so many writers on a few tasks of `source` (digits, mnist), over and over again."""
+    """Kill `count` writers while they absorb tasks of `source` (digits, mnist)."""
     rng, tally = random.Random(seed), Tally(folder)
     scene = _prepare(open_stream(source, tasks=1), folder / "scene")
     memory = Memory(scene.path)
@@ -51,7 +51,7 @@ def trial(kills: int, seed: int, folder: Path, source: str = "digits") -> Outcom
             scene.path.write_bytes(scene.start)
             task = killed_here = 0
         if killed_here == _PATIENCE:
-            # Whatever the kills left behind: the task must now end as if there had been none.
+            # Whatever the kills left behind, the task must now end as if there had been none.
             finished = _start(scene.path, scene.tasks[task])
             _, err = finished.communicate(timeout=600)
             wrong = "" if finished.returncode == 0 else f"exit {finished.returncode}: {err!r}"
@@ -91,7 +91,7 @@ def trial(kills: int, seed: int, folder: Path, source: str = "digits") -> Outcom
 
 
 def _prepare(stream: Stream, folder: Path) -> Scene:
-    """Absorb every task once, undisturbed."""
+    """Absorb every task once, without interruption."""
     folder.mkdir(parents=True)
     first = next(iter(stream))
     path = folder / "m.logcl"
@@ -127,10 +127,10 @@ def _start(memory: Path, task: Path) -> subprocess.Popen[bytes]:
 def _await_moment(
     aim: str, scene: Scene, task: int, rng: random.Random, process: subprocess.Popen[bytes]
 ) -> None:
-    """Wait until the process does what is aimed at; return at once if it has ended."""
+    """Wait until the process is in the phase to be killed in; return at once if it has ended."""
     _wait(_lock(scene.path).exists, process)
     if aim == "commit":
-        # Each staged level is a commit, too: any of them may be the one.
+        # Each staged level is a commit too.
         for _ in range(rng.randint(1, 3)):
             _wait(_journal(scene.path).exists, process)
             if rng.random() < 0.5:

@@ -1,4 +1,4 @@
-"""The life of a memory in a few steps, each recorded as what it asks of the disk; the trials start here."""
+"""The life of a memory in a few steps, each recorded as operations on the disk: the input of the trials."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from tests.torture.vfs import Event, Shim
 NAME = "m.logcl"
 Files = dict[str, bytes]
 Content = tuple[str, dict[str, bytes], bytes | None] | None
-"""Digest of the header, parts, classifier; None where there is no file."""
+"""Digest of the header, parts, classifier; None if there is no file."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One operation on a memory, of the kinds that there are."""
+    """One operation on a memory."""
 
     name: str
     run: Callable[[MemoryFile], object]
     cache: int | None = None
-    """SQLite's cache in pages, if it shall be so small that pages reach the file before the commit."""
+    """SQLite's cache in pages, if small enough that pages reach the file before the commit."""
 
 
 def steps(seed: int) -> list[Step]:
-    """The life of a memory, parts of 1 to 60 kB of random bytes; each goes on where the last one ended."""
+    """The steps, with parts of 1 to 60 kB of random bytes; each continues where the last one ended."""
     rng = random.Random(seed)
 
     def commit(
@@ -68,7 +68,7 @@ def steps(seed: int) -> list[Step]:
 
 @dataclass(frozen=True)
 class Recording:
-    """A step that was run once: where it began, what it asked of the disk, where it ended."""
+    """A step that was run once: the state before, its operations on the disk, the state after."""
 
     step: Step
     files: Files
@@ -92,7 +92,7 @@ def record(shim: Shim, folder: Path, seed: int) -> list[Recording]:
 
 
 def run(step: Step, file: MemoryFile, shim: Shim) -> None:
-    """Do the step; what Python itself does to the folder is noted in the shim's log as well."""
+    """Run the step; what Python itself does to the folder is added to the shim's log."""
     connect = sqlite3.connect
 
     def small(*arguments: Any, **options: Any) -> sqlite3.Connection:
@@ -125,14 +125,14 @@ def _renames_noted(shim: Shim) -> Iterator[None]:
 
     with (
         mock.patch("os.replace", noted_replace),
-        mock.patch.object(Path, "replace", noted_path_replace),  # Python 3.10 does not ask `os` each time
+        mock.patch.object(Path, "replace", noted_path_replace),  # Python 3.10 does not look it up in `os`
         mock.patch("os.fsync", noted_sync),
     ):
         yield
 
 
 def content(file: MemoryFile) -> Content:
-    """All that the memory holds, digests checked; None if there is no file."""
+    """The content of the memory, verified; None if there is no file."""
     if not file.exists():
         return None
     header, parts = file.snapshot()
@@ -140,7 +140,7 @@ def content(file: MemoryFile) -> Content:
 
 
 def examine(file: MemoryFile) -> tuple[Content, str]:
-    """What is in the file, and what is wrong with it ("" if nothing)."""
+    """The content of the file, and what is wrong with it ("" if nothing)."""
     try:
         found = content(file)
         return found, "; ".join(file.problems()) if found else ""
@@ -154,7 +154,7 @@ def read_files(folder: Path) -> Files:
 
 
 def write_files(folder: Path, files: Files) -> None:
-    """The folder anew, with these files and no others."""
+    """Recreate the folder with exactly these files."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, data in files.items():

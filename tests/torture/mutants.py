@@ -1,4 +1,4 @@
-"""Hostile files: memories and images by somebody who knows the formats, every digest and checksum right."""
+"""Hostile files: memories and images forged with valid digests and checksums."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ KINDS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
     "cosine": ("fast", (3, 32, 32), {"classifier.network": "resnet18"}),
     "tiles": ("fast", (3, 8, 40), {"codec.name": "cosine", "codec.psnr": 25}),
 }  # fmt: skip
-"""Preset, image shape and settings of the memories that mutants are made from."""
+"""Preset, image shape and settings of the original memories."""
 
 
 def memories(folder: Path) -> list[Path]:
-    """Small, real memories of every kind of level, with a buffer and a classifier; made once a folder."""
+    """Small, real memories of every kind of level, with a buffer and a classifier; made once per folder."""
     digits = load_digits()
     grey = np.rint(digits.images / 16 * 255).astype(np.uint8)[:53, None]
     paths = []
@@ -89,7 +89,7 @@ _RAW = {
     '"@many@"': "[" + "[]," * 100_000 + "[]]",
     '"@keys@"': "{" + ",".join(f'"k{k}":0' for k in range(50_000)) + "}",
 }
-"""What has to be written by hand: Python would not, or not fast."""
+"""JSON that has to be written by hand: Python would not write it, or not fast."""
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "F64": 64, "I64": 64, "U64": 64,
     "C64": 64, "F32": 32, "I32": 32, "U32": 32,
@@ -101,7 +101,7 @@ Tensors = dict[str, dict[str, Any]]
 
 
 def mutant(source: Path, rng: random.Random) -> bytes:
-    """The bytes of a memory file with something wrong in it."""
+    """A mutated memory file."""
     if rng.random() < 0.25:
         return _broken(source.read_bytes(), rng)
     with closing(sqlite3.connect(source)) as database:
@@ -112,7 +112,7 @@ def mutant(source: Path, rng: random.Random) -> bytes:
 
 
 def _broken(data: bytes, rng: random.Random) -> bytes:
-    """Raw bytes of any file changed: flips, ranges, truncation, blocks moved about."""
+    """Change the raw bytes of any file: flips, ranges, truncation, moved blocks."""
     out = bytearray(data)
     for _ in range(rng.choice([1, 1, 2, 8, 64])):
         at, size = rng.randrange(len(out) or 1), rng.choice([1, 2, 4, 16, 200])
@@ -135,7 +135,7 @@ def _broken(data: bytes, rng: random.Random) -> bytes:
 
 
 def _forged(source: Path, parts: Parts, rng: random.Random) -> bytes:
-    """A memory file of these parts: all digests are right, also those in the header."""
+    """A memory file of these parts with valid digests, including those in the header."""
     header = parts.pop("header", None)
     if header is not None:
         try:
@@ -208,7 +208,7 @@ def _split(blob: bytes) -> tuple[Any, Tensors, bytes]:
 def _join(about: Any, tensors: Tensors) -> bytes:
     header: dict[str, Any] = {"__metadata__": {"logcl": about if isinstance(about, str) else _json(about)}}
     data = b""
-    # Largest types first, as the format's writer has them, so that each is aligned.
+    # Largest types first, as safetensors writes them, so that each is aligned.
     for name, entry in sorted(tensors.items(), key=lambda item: -_BITS.get(item[1]["dtype"], 0)):
         place = entry.get("lie") or [len(data), len(data) + len(entry["bytes"])]
         header[name] = {"dtype": entry["dtype"], "shape": entry["shape"], "data_offsets": place}
@@ -244,7 +244,7 @@ def _lie_in_description(parts: Parts, rng: random.Random) -> None:
 
 
 def _lie_everywhere(parts: Parts, rng: random.Random) -> None:
-    """One name gets the same new value wherever it occurs, so that no two places contradict each other."""
+    """Set one name to the same new value wherever it occurs, so that no two places contradict each other."""
     key = rng.choice(
         ["image_shape", "classes", "width", "length", "network", "stop", "n", "unit", "codes", "count"]
     )
@@ -261,7 +261,7 @@ def _lie_everywhere(parts: Parts, rng: random.Random) -> None:
 
 
 def _lie_about_samples(parts: Parts, rng: random.Random) -> None:
-    """The newest level, and with it the memory, claims many more samples."""
+    """Let the newest level, and so the memory, claim many more samples."""
     many = 2 ** rng.randrange(5, 50)
     found = _blob({k: v for k, v in parts.items() if k.startswith("level")}, rng)
     if found and isinstance(found[1], dict) and isinstance(found[1].get("start"), int):
@@ -348,7 +348,7 @@ _MUTATIONS: tuple[Callable[[Parts, random.Random], None], ...] = (
 
 
 def pictures() -> Mapping[str, bytes]:
-    """Small, sound images of all formats and many modes, and arrays: name of the file → its bytes."""
+    """Small, valid images of all formats and many modes, and arrays: file name → bytes."""
     rng = np.random.default_rng(0)
     colour = Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=np.uint8))
     exif = Image.Exif()
@@ -401,7 +401,7 @@ def pictures() -> Mapping[str, bytes]:
 
 
 def mutant_picture(name: str, sources: Mapping[str, bytes], rng: random.Random) -> bytes:
-    """The bytes of an image or an `.npz` with something wrong in it, often behind right checksums."""
+    """A mutated image or `.npz`, often with valid checksums."""
     data = sources[name]
     if name.endswith(".npz") and rng.random() < 0.7:
         return _mutant_npz(data, rng)

@@ -1,4 +1,4 @@
-"""What a trial reports: how often it tried to lose a memory, and how often it did."""
+"""The report of a trial: how often it tried to lose a memory, and how often it succeeded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Outcome:
     """One sentence: what was done to the memory, and what was left out."""
     tried: int
     survived: int
-    """After these the memory was exactly the one before or the one after, and verified."""
+    """Afterwards the memory was exactly the one before or the one after the step, and verified."""
     lost: int
     """All others."""
     details: Mapping[str, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Tally:
     details: Counter[str] = field(default_factory=Counter)
 
     def count(self, files: Mapping[str, bytes], where: str, wrong: str) -> None:
-        """One more: its files as it left them, what was done, and what is wrong with them ("" if nothing)."""
+        """Count one attempt: the files it left, what was done, what is wrong with them ("" if nothing)."""
         self.tried += 1
         self.lost += bool(wrong)
         if wrong and self.lost <= _KEPT:

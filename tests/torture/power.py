@@ -1,13 +1,13 @@
-"""Power loss: every state of the disk that a cut in the middle of a commit may leave behind.
+"""Power loss: every state of the disk that a power cut in the middle of a commit may leave behind.
 
 A commit is recorded once, as a list of events (`vfs.py`). `Disk` replays it and knows at every event what is
-durable and what is only pending, by the assumptions of https://sqlite.org/atomiccommit.html and no better:
+durable and what is only pending, under the assumptions of https://sqlite.org/atomiccommit.html and no others:
 
-- a sync makes one file's bytes and size durable, of no other file and of no folder;
-- a new, deleted or renamed name is durable after a sync of its folder. The unix VFS does that inside the
-  first sync of a new journal, and in a deletion when it is asked to (`synchronous = EXTRA`);
-- every other change may have reached the disk or not, in any order; a write may have got there in part,
-  from either end; and a file may have its new length before it has the bytes (garbage instead).
+- a sync makes the bytes and size of one file durable, not those of other files or of the folder;
+- a new, deleted or renamed name is durable after a sync of its folder. The unix VFS syncs it in the first sync
+  of a new journal and, with `synchronous = EXTRA`, after a deletion;
+- every other change may or may not have reached the disk, in any order; a write may be incomplete, from
+  either end; and a file may have its new length before the new bytes (garbage instead).
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from tests.torture.outcome import Outcome, Tally
 from tests.torture.vfs import Event, Shim
 
 _SECTOR = 512
-_WRITTEN_AGAIN, _CUT_AGAIN = 0.25, 0.1  # of the states; of those that were rolled back
+_WRITTEN_AGAIN, _CUT_AGAIN = 0.25, 0.1  # share of the states; share of those that were rolled back
 _VARIANTS = ("lost", "kept", "few", "some", "some", "most", "torn", "torn among some")
 _ODDS = {"lost": 0.0, "kept": 1.0, "few": 0.1, "some": 0.5, "most": 0.9, "torn": 1.0, "torn among some": 0.5}
-"""How probably a pending change has reached the disk."""
+"""Probability that a pending change has reached the disk."""
 
 
 # --- the disk ---------------------------------------------------------------------------------------------
 
 
 class Fate(Enum):
-    """What became of a pending change."""
+    """The fate of a pending change."""
 
     LOST = 0
     KEPT = 1
     TORN = 2
-    """A write of which one end got to the disk."""
+    """A write of which only one end reached the disk."""
     GARBAGE = 3
-    """A write whose bytes are lost, but the file is as long as if they were not."""
+    """A write whose bytes are lost, although the file has grown."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ class _Pending:
 
 
 class Disk:
-    """A folder on a disk whose power may go: what is durable, and what is pending on top of it."""
+    """A folder on a disk that may lose power: its durable state and the pending changes."""
 
     def __init__(self, files: Files) -> None:
-        self._bytes = list(files.values())  # durable, by inode: a name may get another file
+        self._bytes = list(files.values())  # durable, by inode: a name may later refer to another file
         self._names = {name: inode for inode, name in enumerate(files)}  # durable
         self._now = dict(self._names)  # as the running system sees it
         self.pending: list[_Pending] = []
 
     def step(self, event: Event) -> None:
-        """One event further."""
+        """Apply one event."""
         name = Path(event.path).name
         if event.kind == "sync folder":
             _rename(self._names, self._take(lambda change: change.event.kind not in _BYTES))
@@ -82,13 +82,13 @@ class Disk:
             _rename(self._now, [change])
 
     def _take(self, which: Callable[[_Pending], bool]) -> list[_Pending]:
-        """Remove from what is pending."""
+        """Remove pending changes."""
         taken = [change for change in self.pending if which(change)]
         self.pending = [change for change in self.pending if not which(change)]
         return taken
 
     def left(self, fates: Sequence[Fate], rng: random.Random) -> Files:
-        """The files after a power cut now, one fate for each pending change."""
+        """The files after a power cut now, given one fate per pending change."""
         names = dict(self._names)
         _rename(
             names, [change for change, fate in zip(self.pending, fates, strict=True) if fate is Fate.KEPT]
@@ -120,7 +120,7 @@ def _rename(names: dict[str, int], changes: Sequence[_Pending]) -> None:
 
 
 def _written(durable: bytes, changes: Sequence[tuple[Event, Fate]], rng: random.Random | None) -> bytes:
-    """The bytes of a file after those changes that were not lost; a gap reads as zeros."""
+    """The bytes of a file after the changes that were not lost; a gap reads as zeros."""
     data = bytearray(durable)
     for event, fate in changes:
         if fate is Fate.LOST:
@@ -143,7 +143,7 @@ def _written(durable: bytes, changes: Sequence[tuple[Event, Fate]], rng: random.
 
 
 def _torn(event: Event, rng: random.Random) -> tuple[int, bytes]:
-    """Offset and bytes of what got to the disk: whole sectors, or up to any byte from either end."""
+    """Offset and bytes that reached the disk: whole sectors, or up to any byte from either end."""
     count = len(event.data)
     if rng.random() < 0.5 and count > _SECTOR:
         cut = rng.randrange(_SECTOR - event.at % _SECTOR, count, _SECTOR)
@@ -175,7 +175,7 @@ class _Judge:
     rng: random.Random
 
     def judge(self, files: Files, allowed: Sequence[Content], where: str, deeper: bool) -> None:
-        """Open what is left as the next user would, and count."""
+        """Open the files as the next user would, and count the result."""
         place, details = self.tally.folder / "state", self.tally.details
         write_files(place, files)
         file = MemoryFile(place / NAME)
@@ -193,7 +193,7 @@ class _Judge:
             self._cut_the_recovery(files, recovery, found, where)
 
     def _cut_the_recovery(self, files: Files, log: list[Event], found: Content, where: str) -> None:
-        """A second power cut, while the next user's SQLite undoes the commit of the first."""
+        """A second power cut, while SQLite rolls back the commit that the first one interrupted."""
         disk, chosen = Disk(files), set(self.rng.sample(range(len(log)), min(len(log), 8)))
         for point, event in enumerate(log):
             disk.step(event)
@@ -204,7 +204,7 @@ class _Judge:
 
 
 def _use(file: MemoryFile, found: Content) -> str:
-    """Go on with a memory as if nothing had been; says what is wrong ("" if nothing)."""
+    """Continue to use a memory; returns what is wrong ("" if nothing)."""
     try:
         if found is None:
             file.create({"n": 0})
@@ -221,7 +221,7 @@ def _use(file: MemoryFile, found: Content) -> str:
 
 
 def trial(states: int | None, seed: int, folder: Path) -> Outcome:
-    """Cut the power in every kind of commit and look at about `states` states, or at all (None)."""
+    """Cut the power in every kind of commit and check about `states` states, or all (None)."""
     rng = random.Random(seed)
     tally = Tally(folder)
     with Shim() as shim:
@@ -244,7 +244,7 @@ def trial(states: int | None, seed: int, folder: Path) -> Outcome:
 def _plans(
     recordings: Sequence[Recording], states: int | None, rng: random.Random
 ) -> list[dict[int, list[str]]]:
-    """For each recording: number of events that happened → variants to try there."""
+    """Per recording: number of events before the cut → number of variants to try there."""
     everything = [
         (which, point, variant)
         for which, recording in enumerate(recordings)
@@ -252,7 +252,7 @@ def _plans(
         for variant in _VARIANTS
     ]
     if states is not None and states < len(everything):
-        # Most events are writes of a page, alike; half of a small sample is around the others.
+        # Most events are similar page writes; half of a small sample is spent on the others.
         rng.shuffle(everything)
         everything.sort(key=lambda one: _is_page_write(recordings[one[0]].log, one[1]))
         rare = everything[: states // 2]

@@ -1,4 +1,4 @@
-"""Many readers while one writer absorbs: each sees the memory before a task or the one after it."""
+"""Many readers while one writer absorbs: each sees the memory as of before or after a task."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.torture.outcome import Outcome
 
 _TASKS, _SIZE, _UNIT = 6, 45, 16
 Seen = Counter[tuple[str, str]]
-"""How often a reader saw which memory (digest) and what was replayed of it; or an error, and its text."""
+"""How often a reader saw each memory (digest) with its replay, or an error with its text."""
 
 
 def trial(readers: int, rounds: int, folder: Path) -> Outcome:
-    """So many reading processes beside a writer that absorbs task after task; all of that so many times."""
+    """Run several readers beside a writer that absorbs one task after another; repeat."""
     seen: Seen = Counter()
     details: Counter[str] = Counter()
     writers = 0
@@ -69,7 +69,7 @@ def _tasks(folder: Path) -> list[Path]:
 
 
 def _round(path: Path, tasks: list[Path], readers: int, seen: Seen) -> tuple[set[str], int]:
-    """The digests that the memory had, one after the other, and how many second writers were refused."""
+    """The successive digests of the memory, and how many second writers were refused."""
     context = multiprocessing.get_context("spawn")
     queue: Queue[Seen] = context.Queue()
     done = path.with_name("done")
@@ -96,18 +96,18 @@ def _round(path: Path, tasks: list[Path], readers: int, seen: Seen) -> tuple[set
 
 
 def _is_refused(memory: Memory, holder: int | None) -> bool:
-    """Whether another process may not write now, and is told who does."""
+    """Whether a second writer is refused with the name of the first."""
     if not memory.path.with_name(memory.path.name + ".lock").exists():
         return False
     try:
         with memory.file.writing():
-            return False  # the holder had just finished, or not begun
+            return False  # the first writer has just finished, or not started
     except LogCLError as error:
         return f"process {holder} on" in str(error) or "another process" in str(error)
 
 
 def _write(path: Path, tasks: list[Path], digests: Queue[str]) -> None:
-    """Absorb one task after the other, and tell what the memory is then."""
+    """Absorb one task after another, and report the digest after each."""
     memory = Memory.open(path)
     for task in tasks:
         with np.load(task) as arrays:
@@ -117,12 +117,12 @@ def _write(path: Path, tasks: list[Path], digests: Queue[str]) -> None:
                 memory.absorb(x, y)
                 break
             except Busy:
-                time.sleep(0.01)  # the one who knocks was let in for a moment
+                time.sleep(0.01)  # the second writer holds the lock for a moment
         digests.put(memory.digest)
 
 
 def _read(path: Path, done: Path, queue: Queue[Seen]) -> None:
-    """Open, replay, close, again and again."""
+    """Open, replay and close repeatedly."""
     seen: Seen = Counter()
     while not done.exists():
         try:

@@ -1,4 +1,4 @@
-"""The fuzzers, for a short while and always with the same mutants; `make fuzz` lets them run on."""
+"""The fuzzers on a few mutants, always the same; `make fuzz` runs them longer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_mutants_are_read_or_refused(tmp_path, trial, count):
 
 
 def test_a_death_is_counted_and_kept(tmp_path, monkeypatch):
-    """A worker that dies costs one mutant, which is kept; another goes on with the next."""
+    """A worker that dies costs one mutant, which is saved; another worker continues with the next."""
     place = tmp_path / "images"
     place.mkdir()
     (place / "m.png").write_bytes(b"the one")
@@ -41,4 +41,4 @@ def test_mutants_are_the_same_for_the_same_seed():
     sources = pictures()
     for name in sources:
         one, other = (mutant_picture(name, sources, random.Random(3)) for _ in range(2))
-        assert one == other or name.endswith(".npz")  # a zip has the time in it
+        assert one == other or name.endswith(".npz")  # a zip contains a timestamp

@@ -1,4 +1,4 @@
-"""Power cuts and failing disks, a sample of what `make torture` tries; and that the harness can fail."""
+"""Power cuts and failing disks: a sample of `make torture`, and tests that the harness detects losses."""
 
 import random
 import sqlite3
@@ -51,7 +51,7 @@ def test_a_disk_that_fails_anywhere_changes_nothing(tmp_path):
 
 
 def careless(monkeypatch, *, synchronous: str = "EXTRA", journal: str = "DELETE") -> None:
-    """Let SQLite write less carefully than it is told to."""
+    """Make SQLite write less carefully than LogCL requests."""
 
     class Careless(sqlite3.Connection):
         def execute(self, sql, *parameters):
@@ -152,7 +152,7 @@ def test_what_is_not_synced_may_be_lost_torn_or_garbage():
 
 @pytest.mark.parametrize(("kind", "code"), [("truncate", IOERR_TRUNCATE), ("sync folder", IOERR_DIR_FSYNC)])
 def test_an_error_that_says_as_it_was_is_true(file, kind, code):
-    """The file is cut, and the folder synced, when the journal is gone already."""
+    """The file is truncated and the folder synced after the journal has been deleted."""
     before, said = content(file), ""
     with Shim() as shim:
         shim.fail(Failure({kind: code}, 0, lasting=False))

@@ -1,4 +1,4 @@
-"""A sample of what `make torture` does at length: killed writers, changed bytes, readers beside a writer."""
+"""A sample of `make torture`: killed writers, changed bytes, readers beside a writer."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ QUICK = {"codec.epochs": 1, "codec.min_steps": 20}
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_at_any_moment_the_memory_is_the_one_before_or_the_one_after(tmp_path):
-    """`logcl absorb` in processes of its own; every fifth time it is let finish, and ends as if unbroken."""
+    """`logcl absorb` in separate processes; every fifth may finish, with the result of an unbroken run."""
     outcome = kills.trial(9, 0, tmp_path)
     assert outcome.lost == 0, outcome
     assert outcome.survived == outcome.tried == 9
@@ -65,7 +65,7 @@ with MemoryFile(sys.argv[1]).writing():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_does_not_keep_a_dead_writers_lock(memory):
-    """As a data loader's worker would be that was started while its parent absorbed a task."""
+    """Like a data loader's worker that was started while its parent absorbed a task."""
     holder = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(FORK_AND_WAIT), str(memory.path)], stdout=subprocess.PIPE
     )
@@ -76,7 +76,7 @@ def test_a_forked_child_does_not_keep_a_dead_writers_lock(memory):
         holder.kill()
         holder.wait()
         os.kill(child, 0)  # it is still there
-        deadline = time.monotonic() + 10  # the child may not have run at all yet, on a busy machine
+        deadline = time.monotonic() + 10  # on a busy machine the child may not have started yet
         while True:
             try:
                 with memory.file.writing():

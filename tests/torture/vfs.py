@@ -1,13 +1,13 @@
-"""A shim between SQLite and the file system: it notes every change of a file, and can let one fail.
+"""A shim between SQLite and the file system: it logs every change of a file, and can make one fail.
 
     sqlite3 (Python) ── libsqlite3 ── Shim ── the system's own VFS ── files
 
-It is a VFS (https://sqlite.org/vfs.html) made with ctypes in the very library that Python's `sqlite3` uses,
-and the default one while its context lasts, so the code under test is not touched. A file is opened by
-the real VFS; then its table of methods is exchanged for a copy in which write, truncate, sync and close
-are ours. Locks, shared memory and reads stay the real ones.
+It is a VFS (https://sqlite.org/vfs.html) registered with ctypes in the library that Python's `sqlite3` uses,
+and the default while its context lasts, so the code under test needs no change. The real VFS opens a file;
+then the file's method table is replaced by a copy in which write, truncate, sync and close are ours. Locks,
+shared memory and reads are the real ones.
 
-The disk is a simulated one, so nothing is really synced: that would only cost time.
+The disk is simulated, so nothing is really synced: that would only cost time.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ IOERR, IOERR_WRITE, IOERR_FSYNC, IOERR_DIR_FSYNC, IOERR_TRUNCATE, IOERR_DELETE =
     10 | detail << 8 for detail in (0, 3, 4, 5, 6, 10)
 )
 DISK_FULL: Mapping[str, int] = {"write": FULL}
-"""No room: also for what is overwritten, as on file systems that copy on write."""
+"""No space left, not even to overwrite, as on copy-on-write file systems."""
 DISK_BROKEN: Mapping[str, int] = {
     "write": IOERR_WRITE,
     "truncate": IOERR_TRUNCATE,
     "sync": IOERR_FSYNC,
     "delete": IOERR_DELETE,
-    "sync folder": IOERR_DIR_FSYNC,  # after a deletion; SQLite does not look at that of a new journal
+    "sync folder": IOERR_DIR_FSYNC,  # after a deletion; SQLite ignores the result for a new journal
 }
 
 _OPEN_CREATE, _OPEN_JOURNALS = 0x4, 0x800 | 0x4000 | 0x80000  # rollback, super-journal, write-ahead log
@@ -46,7 +46,7 @@ class NoShim(Exception):
 
 @dataclass(frozen=True)
 class Event:
-    """One change of the file system, as SQLite asked for it."""
+    """One change of the file system requested by SQLite."""
 
     kind: Kind
     path: str
@@ -67,7 +67,7 @@ class Failure:
     at: int
     """The first that fails, counted from 0 over the listed kinds."""
     lasting: bool
-    """Whether everything of the listed kinds fails from then on, or only that one."""
+    """Whether all later operations of the listed kinds fail too, or only this one."""
 
 
 _P, _INT, _I64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
@@ -75,13 +75,13 @@ _Close = ctypes.CFUNCTYPE(_INT, _P)
 _Write = ctypes.CFUNCTYPE(_INT, _P, _P, _INT, _I64)
 _Truncate = ctypes.CFUNCTYPE(_INT, _P, _I64)
 _Sync = ctypes.CFUNCTYPE(_INT, _P, _INT)
-# Names are passed on as addresses: the real VFS keeps them, and URI parameters follow behind the name.
+# Names are passed as addresses: the real VFS stores them, and URI parameters follow the name in memory.
 _Open = ctypes.CFUNCTYPE(_INT, _P, _P, _P, _INT, _P)
 _Delete = ctypes.CFUNCTYPE(_INT, _P, _P, _INT)
 
 
 class _Methods(ctypes.Structure):
-    """sqlite3_io_methods; what is not ours is only an address."""
+    """sqlite3_io_methods; methods that are not replaced are plain addresses."""
 
     _fields_ = [
         ("iVersion", _INT),
@@ -120,17 +120,17 @@ class _File:
     """The unix VFS syncs the folder inside the first sync of a new journal."""
 
 
-_kept: list[Any] = []  # a connection that outlives its shim must still find the callbacks it was given
+_kept: list[Any] = []  # a connection that outlives its shim still needs its callbacks
 
 
 class Shim:
-    """Context in which every connection that is opened goes through the shim."""
+    """Context in which every new connection goes through the shim."""
 
     def __init__(self) -> None:
         self.log: list[Event] = []
         self._failure: Failure | None = None
         self.counted = 0
-        """Operations of the kinds that `fail` listed, since then."""
+        """Operations of the kinds given to `fail`, since that call."""
         self._files: dict[int, _File] = {}
         self._copies: dict[int, _Methods] = {}
         self._error: BaseException | None = None
@@ -163,12 +163,12 @@ class Shim:
             raise self._error
 
     def take(self) -> list[Event]:
-        """The log so far; a new one begins."""
+        """The log so far; starts a new one."""
         taken, self.log = self.log, []
         return taken
 
     def fail(self, failure: Failure | None) -> None:
-        """Let an operation fail from now on, counted from here; None: all succeed again."""
+        """Make an operation fail, counted from now on; None: all succeed again."""
         self._failure, self.counted = failure, 0
 
     @property
@@ -177,7 +177,7 @@ class Shim:
         return self._failure is not None and self.counted > self._failure.at
 
     def _guarded(self, call: Callable[..., int]) -> Callable[..., int]:
-        """An exception cannot cross SQLite: it becomes an I/O error there, and is raised at the end."""
+        """An exception cannot pass through SQLite: it becomes an I/O error and is raised at the end."""
 
         def guarded(*arguments: Any) -> int:
             try:
@@ -226,7 +226,7 @@ class Shim:
     def _write(self, file: int, data: int, count: int, offset: int) -> int:
         opened, failed = self._files[file], self._code("write")
         if failed:
-            count //= 2  # a full disk takes what it has room for
+            count //= 2  # a full disk still writes what fits
         code = int(opened.real.xWrite(file, data, count, offset)) if count else OK
         self.log.append(Event("write", opened.path, offset, ctypes.string_at(data, count)))
         return failed or code
@@ -267,7 +267,7 @@ def library() -> ctypes.CDLL:
     """The SQLite library that this Python's `sqlite3` is linked to; raises `NoShim`."""
     module = importlib.import_module("_sqlite3")
     try:
-        # A name that the module itself lacks is looked up in what it is linked to.
+        # A symbol that the module lacks is looked up in the libraries it is linked to.
         found = ctypes.CDLL(getattr(module, "__file__", None))
         found.sqlite3_libversion.restype = ctypes.c_char_p
         version = found.sqlite3_libversion().decode()

@@ -1,6 +1,6 @@
-"""Codes: from an index to bits, from samples to codes, from bits to bytes. Numbers in, numbers out.
+"""Binary codes: computed from sample indices, assigned to samples, packed into bytes.
 
-A code is a row of bits; decoders see it as ±1. On disk it is packed, eight bits to the byte.
+A code is a row of bits; decoders read it as ±1. On disk it is packed, eight bits per byte.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bits = NDArray[np.uint8]
-"""0 or 1, one row a sample: (n, bits)."""
+"""0 or 1, one row per sample: (n, bits)."""
 
 Reals = NDArray[np.floating[Any]]
 
 # Odd multipliers of splitmix64's finaliser (Steele, Lea and Flood 2014) and its golden-ratio increment.
 _MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _INCREMENT = 0x9E3779B97F4A7C15
-_BLOCK = 2**16  # integers unpacked at once; a multiple of eight, so that blocks begin with a byte
+_BLOCK = 2**16  # integers unpacked at once; a multiple of eight, so that every block starts at a byte
 
 
 def index_codes(indices: NDArray[np.integer[Any]], bits: int) -> Bits:
     """The code c(i) of each sample index, a function of the index alone; (n,) → (n, bits).
 
-    Distinct for all indices below 2^min(bits, 64): the first min(bits, 64) bits are a bijection of the
-    index (each round of `_mix` is invertible modulo 2^b), so two indices cannot share them. Further bits
-    are independent hashes of the index and only add distance.
+    Distinct for all indices below 2^min(bits, 64): the first min(bits, 64) bits are a bijection of the index
+    (each round of `_mix` is invertible modulo 2^b). Further bits are independent hashes of the index and only
+    increase distances.
     """
     head = min(bits, 64)
     values = np.asarray(indices).astype(np.uint64)
@@ -43,8 +43,8 @@ def superposed_codes(indices: NDArray[np.integer[Any]], bits: int, width: int) -
     """The code of each sample index as an address and signs; (n,), indices from 1 → (n, bits + width).
 
     With i - 1 = q · 2^bits + a, the first `bits` bits are a in binary, lowest first, and the other `width`
-    are `orthogonal_codes` of q. Both are one-to-one, so no two indices up to 2^(bits + width) share a code.
-    Of consecutive indices, each address has as many as any other, give or take one.
+    are `orthogonal_codes` of q. Both are one-to-one, so codes are distinct up to index 2^(bits + width).
+    Consecutive indices are spread evenly over the addresses.
     """
     values = np.asarray(indices).astype(np.uint64) - np.uint64(1)
     address = values & np.uint64(2**bits - 1)
@@ -56,10 +56,10 @@ def orthogonal_codes(numbers: NDArray[np.integer[Any]], width: int) -> Bits:
     """Distinct codes of the numbers q below 2^width, neighbours orthogonal as signs; (n,) → (n, width).
 
     With 2^m the largest power of two up to `width`: bit j is the parity of (q mod 2^m) AND j, a row of the
-    Walsh-Hadamard matrix, so that 2^k numbers from a multiple of 2^k on have orthogonal signs in every block
-    of 2^k columns, for k ≤ m, and a sum of vectors under these signs can be taken apart again. Random signs
-    would need spare room for that. Columns 1, 2, 4, … 2^(m-1) spell q mod 2^m; all others are also flipped by
-    the bits of `index_codes(q >> m)`, which no sum within a block notices, so that larger q stay distinct.
+    Walsh-Hadamard matrix. Hence 2^k numbers starting at a multiple of 2^k have orthogonal signs in every
+    block of 2^k columns, for k ≤ m, and a sum of vectors with these signs can be separated again; random
+    signs would need more columns. Columns 1, 2, 4, … 2^(m-1) are q mod 2^m in binary; all others are also
+    flipped by the bits of `index_codes(q >> m)`, which cancels within a block and keeps larger q distinct.
     """
     q = np.asarray(numbers).astype(np.uint64)
     m = width.bit_length() - 1
@@ -73,7 +73,7 @@ def orthogonal_codes(numbers: NDArray[np.integer[Any]], width: int) -> Bits:
 
 
 def _mix(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
-    """A bijection on integers of `bits` bits that flips about half of them when one changes."""
+    """A bijection on integers of `bits` bits; changing one input bit flips about half of the output."""
     mask = np.uint64(2**bits - 1)
     shift = np.uint64(max(bits // 2, 1))
     values = values & mask
@@ -84,12 +84,15 @@ def _mix(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
 
 
 def nearest_free(embeddings: Reals, codes: Reals) -> NDArray[np.intp]:
-    """Greedy assignment of n samples to n' ≥ n codes: row → code, no code twice; (n, b), (n', b) → (n,).
+    """Greedy assignment of n samples to n' ≥ n distinct codes; (n, b), (n', b) → (n,), row → code.
 
-    In each round every sample without a code asks for the nearest free one, and each code takes the
-    nearest sample that asked. Distances come from matrix products; nothing of size n × n' × b exists.
+    In each round every unassigned sample requests the nearest free code, and each code accepts the nearest of
+    its requests. Distances come from matrix products; nothing of size n × n' × b is allocated.
     """
-    _check_sizes(embeddings, codes)
+    if len(codes) < len(embeddings):
+        raise ValueError(f"{len(embeddings)} samples cannot share {len(codes)} codes")
+    if embeddings.shape[1] != codes.shape[1]:
+        raise ValueError(f"embeddings have {embeddings.shape[1]} numbers, codes {codes.shape[1]} bits")
     assignment = np.full(len(embeddings), -1, dtype=np.intp)
     waiting = np.arange(len(embeddings))
     free = np.arange(len(codes))
@@ -105,7 +108,7 @@ def nearest_free(embeddings: Reals, codes: Reals) -> NDArray[np.intp]:
 
 
 def _nearest(embeddings: Reals, codes: Reals, block: int = 4096) -> tuple[NDArray[np.intp], Reals]:
-    """Nearest code of each embedding and the squared distance to it, in blocks of rows.
+    """The nearest code of each embedding and its squared distance, computed in blocks of rows.
 
     |e - c|² = |e|² - 2 e·c + |c|², and |c|² = b for every ±1 code.
     """
@@ -120,35 +123,28 @@ def _nearest(embeddings: Reals, codes: Reals, block: int = 4096) -> tuple[NDArra
     return np.concatenate(choices), np.concatenate(distances)
 
 
-def _check_sizes(embeddings: Reals, codes: Reals) -> None:
-    if len(codes) < len(embeddings):
-        raise ValueError(f"{len(embeddings)} samples cannot share {len(codes)} codes")
-    if embeddings.shape[1] != codes.shape[1]:
-        raise ValueError(f"embeddings have {embeddings.shape[1]} numbers, codes {codes.shape[1]} bits")
-
-
 def signs(bits: Bits) -> NDArray[np.float32]:
     """Bits as the ±1 that decoders read."""
     return bits.astype(np.float32) * 2 - 1
 
 
 def pack(bits: Bits) -> NDArray[np.uint8]:
-    """Bits of each sample to bytes: (n, bits) → (n, ceil(bits / 8))."""
+    """The bits of each sample as bytes: (n, bits) → (n, ceil(bits / 8))."""
     return np.packbits(bits, axis=1, bitorder="little")
 
 
 def unpack(packed: NDArray[np.uint8], bits: int) -> Bits:
-    """What `pack` packed: (n, ceil(bits / 8)) → (n, bits)."""
+    """The inverse of `pack`: (n, ceil(bits / 8)) → (n, bits)."""
     return np.unpackbits(packed, axis=1, count=bits, bitorder="little")
 
 
 def integer_bits(largest: int) -> int:
-    """Bits that hold any integer from 0 to `largest`; none where there is only one."""
+    """Bits per integer from 0 to `largest`."""
     return int(largest).bit_length()
 
 
 def pack_integers(values: NDArray[np.integer[Any]], bits: int) -> NDArray[np.uint8]:
-    """Non-negative integers, `bits` bits each, as one run of bytes: (n,) → (ceil(n · bits / 8),)."""
+    """Non-negative integers of `bits` bits each, packed into bytes: (n,) → (ceil(n · bits / 8),)."""
     wide = np.asarray(values, dtype=np.int64)
     if len(wide) and (wide.min() < 0 or int(wide.max()) >> bits):
         raise ValueError(f"values from {wide.min()} to {wide.max()} do not fit {bits} bits")
@@ -157,9 +153,9 @@ def pack_integers(values: NDArray[np.integer[Any]], bits: int) -> NDArray[np.uin
 
 
 def unpack_integers(packed: NDArray[np.uint8], bits: int, count: int) -> NDArray[np.int64]:
-    """What `pack_integers` packed: → (count,)."""
+    """The inverse of `pack_integers`: → (count,)."""
     values = np.zeros(count, dtype=np.int64)
-    for start in range(0, count if bits else 0, _BLOCK):  # a bit takes eight bytes on the way
+    for start in range(0, count if bits else 0, _BLOCK):  # in blocks: each bit takes eight bytes meanwhile
         stop = min(start + _BLOCK, count)
         part = packed[start * bits // 8 : -(-stop * bits // 8)]
         flat = np.unpackbits(part, count=(stop - start) * bits, bitorder="little").reshape(-1, bits)

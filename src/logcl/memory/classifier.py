@@ -1,4 +1,4 @@
-"""The global model: a classifier trained on replay of the whole memory, kept in the same file."""
+"""The global model: a classifier trained on replay of the whole memory and stored in the same file."""
 
 from __future__ import annotations
 
@@ -28,39 +28,39 @@ from logcl.nn.engines import Engine, Job, Local
 from logcl.nn.images import to_unit
 from logcl.nn.training import Work, generator_for, shortened
 
-_CACHE = 2**32  # bytes of decoded memory that are kept while training; a larger memory is decoded on the fly
-_GLOBAL = 0x91  # sets the global model's randomness apart from the levels', which have keys of their own
+_CACHE = 2**32  # bytes of decoded images held in RAM during training; a larger memory is decoded on the fly
+_GLOBAL = 0x91  # key of the global model's random generator, distinct from those of the levels
 
 
 class OwnNetwork(Frozen):
-    """A network that the user brought along: only its weights are kept."""
+    """A network given by the user: only its weights are stored."""
 
     kind: str = Field(max_length=200)
-    """The name of its class, for messages."""
+    """Name of its class, for messages."""
     image_shape: ImageShape
     classes: int = Field(ge=1, lt=2**31)
 
 
 class Description(Frozen):
-    """What the stored global model says of itself."""
+    """The description stored with the global model."""
 
     network: networks.ClassifierSpec | OwnNetwork
     classes: Labels
     """Labels by output number."""
     samples: int = Field(ge=0, lt=MOST_SAMPLES)
-    """How many samples the memory held when this model was trained."""
+    """Number of samples in the memory when the model was trained."""
     memory: str = Field(max_length=64)
-    """The memory's digest at that moment: while it is the same, the model is up to date."""
+    """Digest of the memory at that time; the model is up to date as long as it is the same."""
 
 
 class Classifier:
-    """A trained global model. Made by `Classifier.train` or `Classifier.load`."""
+    """A trained global model, from `Classifier.train` or `Classifier.load`."""
 
     def __init__(self, about: Description, network: nn.Module, last: Description | None = None) -> None:
         self.about = about
         self.network = network
         self.last = last
-        """Of the model that training has just gone on from; None if it began afresh, or was loaded."""
+        """Describes the model of a warm start; None if trained from scratch, or loaded."""
 
     @staticmethod
     def train(
@@ -73,20 +73,19 @@ class Classifier:
         callbacks: Sequence[Callback] = (),
         progress: Progress | None = None,
     ) -> Classifier:
-        """Train on replay of everything the memory holds, and keep the result in its file.
+        """Train on replay of the whole memory, and store the result in its file.
 
-        The paper's section 4.3: sample indices are drawn evenly (each pass is a permutation of 1..n), decoded
-        and labelled by their local models, and white noise hides which decoder an image came from.
+        The paper's section 4.3: sample indices are drawn uniformly (each epoch is a permutation of 1..n),
+        their local models decode and label them, and white noise hides which decoder an image came from.
 
-        network: any module that gives scores (n, classes) for float images (n, C, H, W) in [0, 1], classes
-        as in `memory.classes`. It is trained from the weights it has, in place. By default the one that the
-        memory's settings name, from random weights, or on from the last one if `warm_start` is set.
-        recipe: how it is trained: settings, or some of them by name, e.g. {"epochs": 3}, the others being
-        the memory's.
-        engine: who trains it, this process by default; see `logcl.nn.engines`.
-        callbacks: called with a `Moment` now and then; see `logcl.integrations.logs`.
+        network: any module that maps float images (n, C, H, W) in [0, 1] to scores (n, classes), classes as
+        in `memory.classes`; trained in place from its current weights. Default: the network of the memory's
+        settings, from random weights or, with `warm_start`, from the previous global model.
+        recipe: training settings, or some of them by name, e.g. {"epochs": 3}; by default the memory's.
+        engine: where to train, by default in this process; see `logcl.nn.engines`.
+        callbacks: called with each `Moment`; see `logcl.integrations.logs`.
         """
-        memory.file.check_writable()  # before the work, not after it
+        memory.file.check_writable()  # before the training, not after it
         now = memory.snapshot()
         if not now.n:
             raise NotTrained(f"{memory.path} holds no samples yet; absorb some first")
@@ -98,10 +97,11 @@ class Classifier:
         about: networks.ClassifierSpec | OwnNetwork
         last = None
         if network is None:
-            about = _spec(now, settings)
+            chosen = {"network": settings.network, "width": settings.width, "classes": len(now.classes)}
+            about = parse_as(networks.ClassifierSpec, {**chosen, "image_shape": now.settings.image_shape})
             last = _last(memory, about) if settings.warm_start else None
             if last is not None:
-                # Other randomness than the last time: the same noise again would be learned by heart.
+                # Another seed than last time: the network would overfit to a repetition of the same noise.
                 work = replace(work, generator=generator_for(seed, _GLOBAL, last.fingerprint()))
                 settings = shortened(settings, settings.warm_share)
             network = new_network(about, work)
@@ -109,7 +109,7 @@ class Classifier:
                 _take_over(network, now.classes, last)
         else:
             about = _described(network, now)
-        # A generator cannot be sent to another process, what it would draw next can.
+        # A generator cannot be sent to another process, but its state can.
         job = Job("the global model", _learn, (now, network, settings, work.generator.get_state()))
         trained = (engine or Local()).together(job, work.progress)
         network.load_state_dict(trained)
@@ -120,9 +120,9 @@ class Classifier:
 
     @staticmethod
     def load(memory: Memory, network: nn.Module | None = None) -> Classifier:
-        """The global model kept in the memory's file, as it was last trained.
+        """The global model stored in the memory's file.
 
-        If that was a network of your own, give one of the same kind as `network` for the weights.
+        If it was trained from your own network, give one of the same architecture as `network`.
         """
         name = f"{memory.path}: the global model"
         about, tensors = _read(memory, name)
@@ -141,7 +141,7 @@ class Classifier:
 
     @staticmethod
     def describe(memory: Memory) -> Description:
-        """What the global model kept in the memory's file says of itself."""
+        """The description of the global model stored in the memory's file."""
         return _read(memory, f"{memory.path}: the global model")[0]
 
     @property
@@ -151,15 +151,15 @@ class Classifier:
 
     @property
     def image_shape(self) -> ImageShape:
-        """Channels, height, width of the images it takes."""
+        """Channels, height, width of its input images."""
         return self.about.network.image_shape
 
     def is_current(self, memory: Memory) -> bool:
-        """Whether the memory is still the one that this model was trained from."""
+        """Whether the memory is unchanged since this model was trained."""
         return self.about.memory == memory.digest
 
     def fingerprint(self) -> int:
-        """Tells this model from others by its weights."""
+        """A checksum of description and weights."""
         return zlib.crc32(blobs.pack(self.about, blobs.weights(self.network, "network")))
 
     def predict(self, images: Any) -> NDArray[Any]:
@@ -176,38 +176,31 @@ class Classifier:
 
 
 def _read(memory: Memory, name: str) -> tuple[Description, dict[str, Tensor]]:
-    """Description and weights of the model in the memory's file, checked against each other."""
+    """Description and weights of the model in the memory's file, checked against the memory."""
     blob = memory.file.read_classifier()
     if blob is None:
         raise NotTrained(f"{memory.path} has no trained classifier; run `logcl train {memory.path}` first")
     about, tensors = blobs.unpack(blob, Description, name)
     if about.network.classes != len(about.classes):
         raise Damaged(f"{name} does not fit its classes; train it again with `logcl train`")
-    # Convolutions take images of any size: their weights do not show that a size is absurd.
+    # Convolutions accept images of any size: a forged size would not contradict their weights.
     if about.network.image_shape != memory.settings.image_shape:
         raise Damaged(f"{name} takes images of another shape; train it again with `logcl train`")
     return about, tensors
 
 
-def _spec(now: Snapshot, settings: ClassifierSettings) -> networks.ClassifierSpec:
-    """The network that the settings name, for the classes of a memory."""
-    named = {"network": settings.network, "width": settings.width}
-    shape = {"image_shape": now.settings.image_shape, "classes": len(now.classes)}
-    return parse_as(networks.ClassifierSpec, {**named, **shape})
-
-
 def _last(memory: Memory, spec: networks.ClassifierSpec) -> Classifier | None:
-    """The global model in the file, to go on from; None if there is none or if it is another network."""
+    """The stored global model for a warm start; None if there is none, or if it is another network."""
     try:
-        last = Classifier.describe(memory).network
-        same = isinstance(last, networks.ClassifierSpec) and last.model_copy(update={"classes": spec.classes})
-        return Classifier.load(memory) if same == spec else None
+        last = Classifier.load(memory)
     except (NotTrained, Damaged):
-        return None  # a damaged one is about to be replaced, which is what its message asks for
+        return None  # a damaged model is about to be replaced, as its message recommends
+    same = last.about.network.model_copy(update={"classes": spec.classes}) == spec
+    return last if same else None
 
 
 def _take_over(network: networks.ImageClassifier, classes: Labels, last: Classifier) -> None:
-    """Give a new network the weights of the last one; outputs for classes not seen before stay random."""
+    """Copy the weights of the last network into a new one; outputs of new classes stay random."""
     number = {label: output for output, label in enumerate(classes)}
     known = [output for output, label in enumerate(last.classes) if label in number]
     outputs = [number[last.classes[output]] for output in known]
@@ -229,11 +222,11 @@ def _changed(settings: ClassifierSettings, changes: Mapping[str, Any]) -> Classi
 
 
 def _described(network: nn.Module, now: Snapshot) -> OwnNetwork:
-    """A network of the user's, moved to where it is trained; refused if it cannot classify these images."""
+    """Describe the user's network and move it to the device; refused if it cannot classify these images."""
     network.to(choose_device())
     kind = type(network).__name__
     if not any(weight.requires_grad for weight in network.parameters()):
-        raise BadInput(f"the network {kind} has no weights to train")
+        raise BadInput(f"the network {kind} has no weights to train; set requires_grad on some of them")
     x, _ = now.fetch(now.live[:2])
     network.eval()
     with torch.no_grad():
@@ -242,8 +235,8 @@ def _described(network: nn.Module, now: Snapshot) -> OwnNetwork:
     if not isinstance(scores, Tensor) or tuple(scores.shape) != wanted:
         found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise BadInput(
-            f"the network {kind} gives {found} for {len(x)} images; it must give scores {wanted}, one for "
-            f"each class of the memory"
+            f"the network {kind} gives {found} for {len(x)} images; make it give scores {wanted}, one per "
+            f"class of the memory"
         )
     return OwnNetwork(kind=kind[:200], image_shape=now.settings.image_shape, classes=len(now.classes))
 
@@ -258,8 +251,8 @@ def _learn(
 ) -> dict[str, Tensor]:
     """Train a network on one process's shard of the samples; returns the weights.
 
-    Each process decodes only its own samples. Gradients are averaged after every batch; the batches of all
-    processes together are as large as that of a single one would be.
+    Each process decodes only its own samples. Gradients are averaged over processes after every batch, and
+    the batch size is divided among them.
     """
     generator = torch.Generator()
     generator.set_state(state)
@@ -270,22 +263,16 @@ def _learn(
     if shard.rank >= now.n:
         shard = Shard(shard.rank % now.n, shard.count)  # more processes than samples
     mine = now.live[shard.positions(now.n)]
-    # Every process must make the same number of steps: one with a sample less sees one of its samples twice.
+    # Every process must take the same number of steps: a smaller shard repeats one of its samples.
     count = -(-now.n // shard.count)
     settings = settings.model_copy(update={"batch_size": max(round(settings.batch_size / shard.count), 1)})
-    if count * int(np.prod(now.settings.image_shape)) <= _CACHE:
-        images, classes = now.everything(progress, shard)
-        labels = torch.from_numpy(classes)
+    fits = count * int(np.prod(now.settings.image_shape)) <= _CACHE
+    cache = now.everything(progress, shard) if fits else None
 
-        def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
-            rows = rows % len(mine)
-            return images[rows], labels[rows]
-
-    else:
-
-        def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
-            x, y = now.fetch(mine[rows.numpy() % len(mine)])
-            return x, torch.from_numpy(y)
+    def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = rows.numpy() % len(mine)
+        x, y = (cache[0][chosen], cache[1][chosen]) if cache else now.fetch(mine[chosen])
+        return x, torch.from_numpy(y)
 
     train_on(trained, fetch, count, settings, Work(generator, progress, "global model"))
     return {name: value.cpu() for name, value in network.state_dict().items()}

@@ -1,8 +1,9 @@
-"""Settings that go well together, under a name, for images of any shape."""
+"""Named sets of settings for images of any shape; the hyperparameters of the paper's appendix."""
 
 from __future__ import annotations
 
 import operator
+from typing import Any, Literal, NamedTuple
 
 from logcl.codecs.autoencoder import AutoencoderSettings
 from logcl.codecs.base import CodecSettings
@@ -11,7 +12,6 @@ from logcl.codecs.index import IndexSettings
 from logcl.codecs.labeller import LabelSettings
 from logcl.core.errors import BadSettings
 from logcl.core.settings import ClassifierSettings, ImageShape, Recipe
-from logcl.memory import appendix
 from logcl.memory.settings import PresetName, Settings, parse
 
 PRESETS: dict[PresetName, str] = {
@@ -22,15 +22,42 @@ PRESETS: dict[PresetName, str] = {
     "offline": "the protocol of Rebuffi et al. 2017: 70 epochs per task, 2,000 exemplars in all",
 }
 BUDGETS: dict[str, str] = {"online": "10000", "offline": "2000"}
-"""What methods with a buffer may keep, if the preset says so."""
+"""Exemplars of methods with a buffer, where the preset fixes them."""
 USUAL_BUDGET = "20/class"
 """Otherwise: 2,000 samples of CIFAR-100, the field's standard, and as many per class for other data."""
+# The classifier of published comparisons: a ResNet18 with 20 instead of 64 channels.
+_COMPARED: dict[str, Any] = {
+    "network": "resnet18", "width": 20, "optimiser": "sgd", "learning_rate": 0.1, "noise": 0,
+}  # fmt: skip
+
+
+class Column(NamedTuple):
+    """The hyperparameters for one data set, as printed in the paper's appendix."""
+
+    latent: int
+    """Size of the autoencoder's latent space, the length of a code."""
+    classifier: Literal["lenet", "resnet18"]
+    classifier_batch: int
+    classifier_rate: float
+    classifier_epochs: int
+    generator_batch: int
+    warm_up_rate: float
+    warm_up_epochs: int
+    generator_rate: float
+
+
+COLUMNS = {
+    "mnist": Column(200, "lenet", 120, 0.002, 15, 40, 0.001, 30, 0.01),
+    "omniglot": Column(200, "resnet18", 40, 0.001, 10, 40, 0.0001, 50, 0.05),
+    "cifar100": Column(1000, "resnet18", 128, 0.1, 65, 50, 0.001, 100, 0.005),
+}
 
 
 def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Settings:
-    """The settings that preset `name` stands for on images of this shape.
+    """The settings of preset `name` for images of this shape.
 
-    `paper` depends on the data set: `dataset` names one of the paper's; for others the image shape decides.
+    `paper` has hyperparameters per data set: `dataset` names one of the paper's; for other data the number of
+    channels decides.
     """
     try:
         channels, height, width = map(operator.index, image_shape)
@@ -39,18 +66,23 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
     image_shape = channels, height, width
     values = channels * height * width
     tiny = values <= 256
-    # Noise and shifts hide which decoder an image came from: see docs/paper.md.
-    classifier = ClassifierSettings(
-        epochs=10, min_steps=120 if tiny else 800, learning_rate=5e-3, width=16,
-        noise=0.15 if tiny else 0.3, shift=0 if tiny else 2,
-    )  # fmt: skip
-    if channels > 1:
+    if name == "online":
+        classifier = ClassifierSettings(**_COMPARED, epochs=1, batch_size=10, momentum=0, schedule="constant")
+    elif name == "offline":
+        classifier = ClassifierSettings(
+            **_COMPARED, epochs=70, batch_size=128, weight_decay=5e-4, mirror=channels == 3,
+            shift=4 if channels == 3 else 2,
+        )  # fmt: skip
+    elif channels > 1:
         classifier = ClassifierSettings(
             epochs=8, min_steps=60, learning_rate=2e-3, weight_decay=0.05, width=64, noise=0,
             mirror=True, shift=2, label_smoothing=0.1,
         )  # fmt: skip
-    if name in ("online", "offline"):
-        classifier = _compared(name, channels)
+    else:  # noise and shifts hide which decoder an image came from: see docs/paper.md
+        classifier = ClassifierSettings(
+            epochs=10, min_steps=120 if tiny else 800, learning_rate=5e-3, width=16,
+            noise=0.15 if tiny else 0.3, shift=0 if tiny else 2,
+        )  # fmt: skip
     labels = LabelSettings()
     codec: CodecSettings
     if name in ("fast", "online", "offline"):
@@ -63,14 +95,14 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
             training=Recipe(epochs=20, min_steps=2000, learning_rate=1e-2),
         )  # fmt: skip
     elif name == "paper":
-        codec, labels, classifier = _published(appendix.column(dataset, channels), channels)
+        codec, labels, classifier = _published(dataset, channels)
     else:
         raise BadSettings(f"there is no preset {name!r}; choose one of: {', '.join(PRESETS)}")
     return parse(
         {
             "preset": name,
             "image_shape": image_shape,
-            # A small unit keeps few raw samples waiting; a codec that is trained needs more of them.
+            # A small unit keeps few raw samples in the buffer; a codec that is trained needs more of them.
             "unit": 128 if tiny or isinstance(codec, CosineSettings) else 512,
             "codec": codec,
             "labels": labels,
@@ -79,23 +111,12 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
     )
 
 
-def _compared(name: str, channels: int) -> ClassifierSettings:
-    """The classifier of comparisons in the literature: a ResNet18 with 20 instead of 64 channels."""
-    if name == "online":
-        return ClassifierSettings(
-            network="resnet18", width=20, epochs=1, batch_size=10, optimiser="sgd", momentum=0,
-            schedule="constant", learning_rate=0.1, noise=0,
-        )  # fmt: skip
-    return ClassifierSettings(
-        network="resnet18", width=20, epochs=70, batch_size=128, optimiser="sgd", learning_rate=0.1,
-        weight_decay=5e-4, noise=0, mirror=channels == 3, shift=4 if channels == 3 else 2,
-    )  # fmt: skip
-
-
-def _published(
-    column: appendix.Column, channels: int
-) -> tuple[IndexSettings, LabelSettings, ClassifierSettings]:
-    # Not in the appendix: the noise (on colour images of the order of the decoders' own errors), and that
+def _published(dataset: str | None, channels: int) -> tuple[IndexSettings, LabelSettings, ClassifierSettings]:
+    """The paper's settings; for data sets it does not use, grey images as MNIST and colour as CIFAR-100."""
+    # The experiment with 100 tasks has "the same hyperparameters as in the Omniglot dataset".
+    name = "omniglot" if dataset == "omniglot-100" else dataset
+    column = COLUMNS.get(name or "", COLUMNS["mnist" if channels == 1 else "cifar100"])
+    # Not in the appendix: the noise (for colour images about as large as the decoders' errors), and that
     # f(x; θk) is trained like f(x; θg), whose symbol it shares. Only generators have a schedule there.
     classifier = ClassifierSettings(
         network=column.classifier, width=64, noise=0.15 if channels == 1 else 0.05, schedule="constant",
@@ -104,8 +125,8 @@ def _published(
     )  # fmt: skip
     codec = IndexSettings(
         network="binplay", width=32, weights="half", bits=column.latent,
-        batch_size=column.generator_batch, epochs=column.generator_epochs,
-        learning_rate=column.generator_rate, schedule="exponential", decay=appendix.SCHEDULER_RATE,
+        batch_size=column.generator_batch, epochs=200,
+        learning_rate=column.generator_rate, schedule="exponential", decay=0.99,
         warm_up_epochs=column.warm_up_epochs, warm_up_learning_rate=column.warm_up_rate,
     )  # fmt: skip
     labels = LabelSettings(

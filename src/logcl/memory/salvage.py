@@ -1,8 +1,8 @@
-"""A new memory from what is intact of a damaged one.
+"""A new memory from the intact parts of a damaged one.
 
-Levels are those of the 1-bits of the number of units. Without one of them, the others are still the levels of
-the units that are left: what remains is a memory under new sample indices, and nothing has to be fitted. The
-ledger, whose entries refer to the old indices, is not copied.
+There is one level per 1-bit of the number of units. If some are lost, the others are still the levels of a
+smaller number of units, so they form a memory with new sample indices and nothing has to be fitted. The
+ledger is not copied, because its entries refer to the old indices.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import numpy as np
 from logcl.allocation import layout
 from logcl.core.errors import CannotWrite, Damaged, NotAMemory
 from logcl.memory import buffer
-from logcl.memory.file.intact import Remains, find_remains
-from logcl.memory.file.sqlite import PAGE
+from logcl.memory.file.carving import Remains, find_remains
 from logcl.memory.fitting import Fit
 from logcl.memory.loading import Part, chunks_of, in_order, levels_of, parse
 from logcl.memory.local_model import LocalModel
@@ -28,7 +27,7 @@ from logcl.memory.samples import concatenate
 
 @dataclass(frozen=True)
 class Salvaged:
-    """A new memory, and what did not get there."""
+    """A new memory, and the samples that were lost."""
 
     memory: Memory
     lost: tuple[range, ...]
@@ -36,24 +35,24 @@ class Salvaged:
 
     @property
     def samples_lost(self) -> int:
-        """How many."""
+        """Number of lost samples."""
         return sum(map(len, self.lost))
 
 
 def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Salvaged:
-    """Write what is intact of the memory at `path` to a new memory at `target`, and verify that.
+    """Write the intact parts of the memory at `path` to a new memory at `target`, and verify it.
 
-    The file at `path` is not changed, except that a commit which was interrupted is undone.
+    The file at `path` is not changed, except that an interrupted commit is rolled back.
     """
     path = Path(path)
     new = Memory(target)
     if new.file.exists():
-        raise CannotWrite(f"{target} exists; choose another name for what is salvaged")
+        raise CannotWrite(f"{target} exists; choose another name for the salvaged memory")
     if not path.is_file():
-        raise NotAMemory(f"{path} is not a file; nothing can be salvaged")
+        raise NotAMemory(f"{path} is not a file; name a memory file")
     if path.with_name(path.name + "-journal").exists():
-        Memory(path).verify()  # undoes the commit that was interrupted, where that is possible
-    remains = find_remains(path, PAGE)
+        Memory(path).verify()  # rolls the interrupted commit back if possible
+    remains = find_remains(path)
     if remains is None:
         raise Damaged(f"{path}: neither the header of a memory nor its copy is intact; restore a backup")
     manifest = Manifest.of(remains.header, path)
@@ -67,7 +66,7 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Sal
         written |= Fit.of(moved, np.arange(len(moved))).parts
         last, n = moved.slot.stop, n + len(moved)
     if chunks:
-        # Salvaged chunks may have a gap between them: they become one, without it.
+        # There may be gaps between salvaged chunks: they become one chunk without gaps.
         waiting = concatenate([chunk.samples for chunk in chunks])
         waiting = replace(waiting, indices=np.arange(last + 1, last + 1 + len(waiting)))
         last, n = last + len(waiting), n + len(waiting)
@@ -78,28 +77,28 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Sal
         new.file.write_classifier(remains.classifier)
     if problems := new.verify():
         new.path.unlink()
-        raise Damaged(f"{path}: what is intact does not belong together ({problems[0]}); restore a backup")
+        raise Damaged(f"{path}: the intact parts do not fit together ({problems[0]}); restore a backup")
     kept = [range(level.slot.start, level.slot.stop + 1) for level in levels]
     kept += [range(chunk.start, chunk.stop + 1) for chunk in chunks]
     return Salvaged(new, _between(kept, manifest.last))
 
 
 def _loaded(remains: Remains, manifest: Manifest, path: Path) -> dict[str, Part]:
-    """The parts that can be used, by digest."""
+    """The usable parts by digest."""
     slots = layout(manifest.last, manifest.settings.unit)
     found: dict[str, Part] = {}
     for name in in_order(remains.parts):
         try:
             part, _ = parse(name, remains.parts[name], manifest, found, f"{path}: part {name}")
         except Damaged:
-            continue  # intact but unusable, for instance because the weights it needs are lost
+            continue  # intact but unusable, e.g. because its weights are lost
         if not isinstance(part, LocalModel) or part.slot in slots:
             found[remains.header.parts[name]] = part
     return found
 
 
 def _between(kept: list[range], n: int) -> tuple[range, ...]:
-    """The indices from 1 to n that are in none of the ascending ranges."""
+    """The gaps between ascending ranges, from 1 to n."""
     edges = [0, *(edge for piece in kept for edge in (piece.start - 1, piece.stop - 1)), n]
     gaps = [range(start + 1, stop + 1) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
     return tuple(gap for gap in gaps if gap)

@@ -1,4 +1,4 @@
-"""Memories of every format there was must open for ever: each is kept here as it was written."""
+"""Memories of every earlier format must remain readable: the fixtures hold one of each as written."""
 
 import shutil
 import sqlite3
@@ -15,7 +15,7 @@ from logcl.memory.settings import Settings, override
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WRITTEN = sorted(FIXTURES.glob("format-*.logcl"))
-"""Made by `tests/fixtures/make.py` with the LogCL of that time; never to be made again."""
+"""Written by `tests/fixtures/make.py` with the LogCL of that time; never to be regenerated."""
 
 
 @pytest.fixture(params=WRITTEN, ids=lambda path: path.stem)
@@ -52,7 +52,7 @@ def test_it_opens_and_replays_what_it_did(written):
 
 
 def test_settings_of_older_formats_are_those_of_today(written):
-    """Up to format 3 they had a group `generator`; what it said is still what the memory does."""
+    """Up to format 3 there was a group `generator`; its settings still apply."""
     path, _ = written
     settings = Memory.open(path).settings
     fresh = make_settings("paper-cpu" if "paper" in path.stem else "fast")
@@ -65,8 +65,8 @@ def make_settings(preset_name: str) -> Settings:
     return override(preset(preset_name, (1, 8, 8)), {**quick, "classifier.width": 4, "unit": 16})
 
 
-def test_only_parts_that_change_are_written_anew(written, digits):
-    """A level of an older format stays as it is, bytes and all, beside levels of this one."""
+def test_only_parts_that_change_are_rewritten(written, digits):
+    """A level of an older format keeps its bytes beside levels of the current one."""
     path, expected = written
     memory = Memory.open(path)
     old = dict(memory.file.header().parts)

@@ -1,4 +1,4 @@
-"""A stranger's memory: it may know the format and have every digest right, and still end in one sentence."""
+"""Forged memories whose format and digests are valid are still refused with a one-line error."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def forged(blob: bytes, lie: dict | None = None, tensors: dict | None = None) ->
 
 
 def with_weights(model: LocalModel, tensors: dict, lie: dict | None = None) -> bytes:
-    """The blob of a codec, some of its weights replaced."""
+    """The blob of a codec with some weights replaced."""
     return forged(model.codec.to_bytes(), lie, tensors)
 
 
@@ -86,7 +86,7 @@ def framed(header: str, data: bytes = b"") -> bytes:
 
 
 def refused(blob: bytes, because: str = "", model: LocalModel | None = None) -> None:
-    """As a level, whose codec is that of `model`."""
+    """Refused as a level with the codec of `model`."""
     with pytest.raises(Damaged, match=f"level-0.*{because}") as caught:
         LocalModel.from_bytes(blob, codecs_of(model) if model else {}, "level-0")
     assert str(caught.value).isprintable()
@@ -131,7 +131,7 @@ def test_depth_beside_the_description():
     ],
     ids=["names", "classes", "errors", "runs", "text"],
 )
-def test_a_million_mistakes_are_told_in_one(text):
+def test_a_million_mistakes_give_one_message(text):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     refused(framed(json.dumps({"__metadata__": {"logcl": text}})))
     codec = text.replace("{", '{"codec":{"name":"cosine","image_shape":[1,8,8],"step":1},', 1)
@@ -212,8 +212,8 @@ def test_absurd_descriptions_are_refused(quantised, lie):
 
 
 @pytest.mark.parametrize("name", ["none such", "\x1b]0;owned\x07", "x" * 10**6, "../../evil", "base", ""])
-def test_a_codec_nobody_has(quantised, name):
-    """One printable sentence, however the file calls it."""
+def test_an_unknown_codec(quantised, name):
+    """One printable sentence, whatever its name in the file."""
     for read in (
         lambda: LocalModel.from_bytes(forged(quantised.to_bytes(), {"codec": {"name": name}}), {}, "level-0"),
         lambda: registry.from_bytes(with_weights(quantised, {}, {"name": name}), "weights-0"),
@@ -226,7 +226,7 @@ def test_a_codec_nobody_has(quantised, name):
 
 @pytest.mark.parametrize("samples", [2**20, 2**40, 2**61])
 def test_samples_that_cost_nothing_cannot_be_claimed(indexed, samples):
-    """Index codes and a labeller store nothing a sample: the blob's own size is the bound."""
+    """Index codes and a labeller store nothing per sample: the size of the blob is the bound."""
     lie = {"stop": samples, "samples": samples, "runs": [{"count": samples, "errors": [0.1]}]}
     refused(forged(indexed.to_bytes(), lie), "more samples than its bytes can hold", indexed)
     room = {"stop": samples}  # a mask that long would be allocated
@@ -310,17 +310,17 @@ def test_weights_that_are_no_numbers_replay_something(quantised):
 # --- entropy-coded integers -------------------------------------------------------------------------------
 
 
-def test_lengths_that_come_round_to_the_right_sum():
+def test_lengths_whose_sum_overflows_to_the_right_value():
     arrays = dict(entropy.encode(np.zeros((4, 16), np.int16)).tensors())
     lengths = np.full(2**16 + 2, 2**48 - 1)
     lengths[-2:] = 3, 2**16 + len(arrays["data"]) - 3
     assert lengths.sum() == len(arrays["data"])  # modulo 2^64
     arrays["lengths"] = np.append(np.uint8(48), pack_integers(lengths, 48)).astype(np.uint8)
-    with pytest.raises(Damaged, match="streams have another size"):
+    with pytest.raises(Damaged, match="streams have the wrong size"):
         entropy.from_tensors(arrays, 16 * len(lengths), 16, "codes")
 
 
-def test_tables_that_nobody_uses():
+def test_unused_tables():
     arrays = dict(entropy.encode(np.zeros((4, 3), np.int16)).tensors())
     many = 300_000
     arrays |= {"lowest": np.zeros(many, np.int16), "sizes": np.ones(many, np.int16)}
@@ -401,14 +401,14 @@ def test_labels_have_a_length():
 
 
 @pytest.mark.parametrize("classes", [(0, "a"), ("a", 0), (1, 1), ("a\0",)])
-def test_classes_that_cannot_be_told_apart(classes, digits):
+def test_duplicate_classes(classes, digits):
     now = waiting(digits, [(1, 5)])
     now = replace(now, manifest=now.manifest.model_copy(update={"classes": classes}))
     assert "cannot be told apart" in inconsistency(now)
 
 
 def waiting(digits, places: list[tuple[int, int]], last: int = 5) -> Snapshot:
-    """A memory that is nothing but a buffer, its chunks in some places."""
+    """A memory that is only a buffer, with chunks at these places."""
     chunks = [
         buffer.Chunk(
             start, stop, raw(digits[0][: stop - start + 1], np.zeros(stop - start + 1, np.int64), start)
@@ -445,7 +445,7 @@ def taught(tmp_path_factory, digits):
 
 
 def with_classifier(source, target, lie: dict):
-    """A copy of a memory whose global model says something else, its digest right."""
+    """A copy of a memory whose global model has a forged description and a valid digest."""
     target.write_bytes(source.read_bytes())
     with closing(sqlite3.connect(target)) as database, database:
         (blob,) = database.execute("SELECT data FROM parts WHERE name = 'classifier'").fetchone()
@@ -503,7 +503,7 @@ def test_labels_are_shown_harmless(tmp_path, taught, logcl, digits):
 
 
 def test_importing_nothing_from_a_file(taught):
-    """No pickle is ever read: the module that would do it is never called."""
+    """No pickle is ever read: the module is never called."""
     program = (
         "import pickle, sys\n"
         "def refuse(*_, **__): raise SystemExit('unpickled')\n"

@@ -1,4 +1,4 @@
-"""The file: whole or unchanged, one writer, and every altered byte noticed."""
+"""The memory file: atomic commits, one writer, and every altered byte detected."""
 
 import contextlib
 import hashlib
@@ -47,7 +47,7 @@ def test_a_new_file_is_empty_and_alone(tmp_path):
     assert names(tmp_path) == ["new.logcl"]
 
 
-def test_what_a_killed_creator_left_is_in_nobodys_way(tmp_path):
+def test_leftovers_of_a_killed_creator_do_no_harm(tmp_path):
     file = MemoryFile(tmp_path / "new.logcl")
     (tmp_path / ".new.logcl.new").write_bytes(b"half a database")
     (tmp_path / ".new.logcl.new-journal").write_bytes(b"half a journal")
@@ -96,7 +96,7 @@ def test_a_commit_on_a_stale_header_changes_nothing(file):
     stale = file.header()
     file.commit(stale, {"n": 4}, {}, ())
     before = content(file)
-    with pytest.raises(CannotWrite, match="changed by someone else"):
+    with pytest.raises(CannotWrite, match="changed by another program"):
         file.commit(stale, {"n": 5}, {"level-9": b"lost"}, ["level-0"])
     assert content(file) == before
 
@@ -181,7 +181,7 @@ def holder(file):
     process.stdout.close()
 
 
-def test_a_second_writer_is_refused_with_the_holders_name_and_readers_go_on(file, holder):
+def test_a_second_writer_is_refused_with_the_holders_name_and_readers_continue(file, holder):
     with pytest.raises(Busy, match=rf"process {holder.pid} on .*since 20"), file.writing():
         pytest.fail("two writers")
     assert content(file)[1] == {"n": 3}
@@ -226,8 +226,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("read", ["header", "snapshot", "problems", "sizes"])
-def test_whoever_comes_after_a_death_inside_a_commit_sees_the_state_before(file, read):
-    """The file on disk is half overwritten then; the journal beside it brings it back, for readers too."""
+def test_after_a_crash_inside_a_commit_everyone_sees_the_state_before(file, read):
+    """The file on disk is half overwritten then; the journal restores it, for readers too."""
     before, bytes_before = content(file), file.path.read_bytes()
     subprocess.run([sys.executable, "-c", DIE_IN_COMMIT, str(file.path)], check=False)
     assert names(file.path.parent) == ["m.logcl", "m.logcl-journal"]
@@ -238,8 +238,8 @@ def test_whoever_comes_after_a_death_inside_a_commit_sees_the_state_before(file,
     assert names(file.path.parent) == ["m.logcl"]
 
 
-def test_a_file_without_the_journal_of_its_unfinished_commit_is_known_to_be_damaged(file):
-    """Somebody moved it away from what would have brought it back."""
+def test_an_unfinished_commit_without_its_journal_is_detected(file):
+    """The file was moved without its journal."""
     subprocess.run([sys.executable, "-c", DIE_IN_COMMIT, str(file.path)], check=False)
     file.path.with_name("m.logcl-journal").unlink()
     assert file.problems()
@@ -255,7 +255,7 @@ def test_the_same_process_cannot_write_twice_at_once(file):
 @given(data=st.data())
 @hypothesis_settings(max_examples=150)
 def test_any_flipped_bit_is_noticed_or_harmless(file, data):
-    """Whatever bit is flipped: reading gives the same content or an error of ours, and verify agrees."""
+    """Reading gives the same content or one of LogCL's errors, and verify agrees."""
     sound = file.path.read_bytes()
     before = content(file)
     place = data.draw(st.integers(0, len(sound) - 1))
@@ -317,7 +317,7 @@ def test_a_part_that_was_swapped_removed_or_added_is_found(file):
         "CREATE VIEW v AS SELECT * FROM parts",
         "CREATE TABLE other (x)",
         "ALTER TABLE parts ADD COLUMN more",
-        # A table that never ends: reading it would never return.
+        # An endless view: reading it would never return.
         "ALTER TABLE parts RENAME TO hidden; CREATE VIEW parts AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL "
         "SELECT x + 1 FROM c) SELECT 'header' AS name, zeroblob(32) AS digest, zeroblob(x) AS data FROM c",
         "PRAGMA journal_mode = WAL",
@@ -366,7 +366,7 @@ def test_what_sqlite_says_of_a_damaged_schema_cannot_command_a_terminal(file):
     assert all(problem.isprintable() for problem in file.problems())
 
 
-def test_names_that_are_no_names_are_told(file):
+def test_part_names_that_are_not_text_are_reported(file):
     with sqlite3.connect(file.path) as database:
         database.execute("INSERT INTO parts VALUES (7, zeroblob(32), x'00')")
     database.close()
@@ -383,8 +383,8 @@ def test_the_header_is_readable_json(file):
     assert json.loads(text)["memory"] == {"n": 3}
 
 
-def test_a_part_that_is_too_large_for_sqlite_is_told_apart_from_a_full_disk(tmp_path):
-    """The real error, of a connection whose limit is low enough to reach."""
+def test_a_part_too_large_for_sqlite_is_distinguished_from_a_full_disk(tmp_path):
+    """SQLite's own error, from a connection with a low limit."""
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         if not hasattr(database, "setlimit"):
             pytest.skip("needs Python 3.11")

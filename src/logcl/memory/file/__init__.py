@@ -1,1 +1,1 @@
-"""The memory file: SQLite, header, digests."""
+"""The memory file: one SQLite database of parts with digests."""

@@ -1,71 +1,108 @@
-"""Records of a damaged SQLite file, found without SQLite: what is still intact of a memory.
+"""What is intact of a damaged memory file, found without SQLite.
 
-A record of the table `parts` begins with the lengths of its three columns, its name and its SHA-256, so it
-can be recognised wherever it lies, whatever has happened to the pages that lead to it; and what is found is
-what was written if and only if it has that digest. Pages and records are described in
-https://www.sqlite.org/fileformat.html
+A record of the table `parts` starts with the lengths of its columns, its name and its SHA-256, so it can be
+found anywhere in the file, even if the pages that point to it are lost, and its digest proves that it is
+unaltered. Pages and records: https://www.sqlite.org/fileformat.html
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from logcl.memory.file.header import CLASSIFIER, COPY, HEADER, Header, digest_of, inflate, parse
+from logcl.memory.file.sqlite import PAGE
 
 _DIGEST = 32
-# How a record begins: size of its header; types of name (text), digest (32 bytes) and data; the name.
+# The start of a record: size of its header; types of name (text), digest (32 bytes) and data; the name.
 _RECORD = re.compile(
     rb"(?=[\x04-\x0c]([\x0d-\x7f])\x4c([\x80-\xff]{0,8}[\x00-\x7f])(?:header|classifier|level-|buffer-|weights-|ledger-))"
 )
 
 
-def records(content: bytes, page: int) -> Iterator[tuple[str, bytes]]:
-    """Name and data of every intact record in the content of a file with pages of so many bytes.
+@dataclass(frozen=True)
+class Remains:
+    """A header and those of its parts whose digest is right."""
 
-    Copies that SQLite has given up are found as well, so a name may come twice. No more is read than a few
-    times the file, whatever a forged one claims.
+    header: Header
+    parts: Mapping[str, bytes]
+    classifier: bytes | None
+
+    @property
+    def lost(self) -> list[str]:
+        """Names of the header's other parts."""
+        return [name for name in self.header.parts if name not in self.parts]
+
+
+def find_remains(path: Path) -> Remains | None:
+    """The newest intact header of a file and its intact parts; None if there is no intact header."""
+    try:
+        found = list(records(path.read_bytes()))
+    except OSError:
+        return None
+    headers = [parse(data) for name, data in found if name == HEADER]
+    headers += [parse(inflate(data)) for name, data in found if name == COPY]
+    # Older headers may still be in the file; sample indices only ever grow.
+    known = sorted(filter(None, headers), key=_last_sample)
+    if not known:
+        return None
+    newest = known[-1]
+    by_digest = {digest_of(data).hex(): data for _, data in found}
+    return Remains(
+        header=newest,
+        parts={name: by_digest[digest] for name, digest in newest.parts.items() if digest in by_digest},
+        classifier=dict(found).get(CLASSIFIER),
+    )
+
+
+def records(content: bytes) -> Iterator[tuple[str, bytes]]:
+    """Name and data of every intact record in the content of a memory file.
+
+    Records that SQLite has deleted but not overwritten are included, so a name may occur twice. At most 16
+    times the size of the file is read, even if a forged file refers to the same pages again and again.
     """
     allowance = 16 * len(content)
     for found in _RECORD.finditer(content):
-        name_type, data_type = content[found.start(1)], _number(found[2])
+        name_type, data_type = content[found.start(1)], 0
+        for byte in found[2]:  # a varint: seven bits per byte, highest first
+            data_type = data_type << 7 | byte & 0x7F
         if name_type % 2 == 0 or data_type < 12 or data_type % 2:
             continue  # not text, or not bytes
         header = found.end(2) - found.start()
         name = header + (name_type - 13) // 2
         size = name + _DIGEST + (data_type - 12) // 2
-        record = _with_overflow(content, found.start(), size, page)
+        record = _with_overflow(content, found.start(), size)
         allowance -= len(record)
         if allowance < 0:
             return
         digest, data = record[name : name + _DIGEST], record[name + _DIGEST :]
-        if len(record) == size and hashlib.sha256(data).digest() == digest:
+        if len(record) == size and digest_of(data) == digest:
             yield record[header:name].decode("ascii", errors="replace"), data
 
 
-def _number(varint: bytes) -> int:
-    """Seven bits a byte, highest first."""
-    value = 0
-    for byte in varint:
-        value = value << 7 | byte & 0x7F
-    return value
-
-
-def _with_overflow(content: bytes, start: int, size: int, page: int) -> bytes:
-    """A record that begins at `start` and may go on in a chain of pages; shorter if the chain breaks."""
-    most = page - 35
+def _with_overflow(content: bytes, start: int, size: int) -> bytes:
+    """The record at `start` with its chain of overflow pages; shorter than `size` if the chain is broken."""
+    most = PAGE - 35
     if size <= most:
         return content[start : start + size]
-    least = (page - 12) * 32 // 255 - 23
-    local = least + (size - least) % (page - 4)
+    least = (PAGE - 12) * 32 // 255 - 23
+    local = least + (size - least) % (PAGE - 4)
     local = local if local <= most else least
     pieces = [content[start : start + local]]
     missing, link, seen = size - local, start + local, set()
     while missing > 0:
         number = int.from_bytes(content[link : link + 4], "big")
-        link = (number - 1) * page
+        link = (number - 1) * PAGE
         if number in seen or not 0 < link + 4 < len(content):
             break
         seen.add(number)
-        pieces.append(content[link + 4 : link + min(page, 4 + missing)])
+        pieces.append(content[link + 4 : link + min(PAGE, 4 + missing)])
         missing -= len(pieces[-1])
     return b"".join(pieces)
+
+
+def _last_sample(header: Header) -> int:
+    last = header.fields.get("last", header.fields.get("n"))
+    return last if isinstance(last, int) else -1

@@ -1,4 +1,4 @@
-"""The header of a memory file: what the memory says of itself, and the digest of each of its parts."""
+"""The header of a memory file: a description of the memory and the digest of each of its parts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-HEADER, COPY = "header", "header-copy"
-"""Names of the part that is the header, and of the one that is the same deflated."""
+HEADER, COPY, CLASSIFIER = "header", "header-copy", "classifier"
+"""Names of the parts that no header lists: the header itself, its deflated copy and the global model."""
 
 LEDGER = "ledger-"
-"""How the names of parts begin that hold the ledger: when tasks came is not part of what the memory holds."""
+"""Prefix of the parts that hold the ledger, which does not count as content: see `Header.content`."""
 
 _PART = re.compile(r"(level|buffer|ledger)-[0-9]{1,19}|weights-[0-9a-f]{16}")
-_LARGEST = 2**26  # bytes that a copy is inflated to
+_LARGEST = 2**26  # bytes to which a copy is inflated at most
 
 
 @dataclass(frozen=True)
@@ -25,23 +25,23 @@ class Header:
     """The content of a memory at one moment."""
 
     fields: Mapping[str, Any]
-    """What the memory says of itself: settings, number of samples, classes."""
+    """Settings, number of samples, classes: see `memory.manifest`."""
     parts: Mapping[str, str]
     """Name → digest (hexadecimal) of every part."""
     digest: str
-    """Of the header itself, and through `parts` of everything."""
+    """Of the header itself, and thereby of everything in `parts`."""
     content: str
-    """The same without the ledger: memories with equal content replay equal samples."""
+    """The digest without the ledger: memories with equal content replay equal samples."""
 
 
 def to_bytes(fields: Mapping[str, Any], parts: Mapping[str, str]) -> bytes:
-    """Equal content gives equal bytes."""
+    """JSON in canonical form: equal content gives equal bytes."""
     content = {"memory": fields, "parts": dict(parts)}
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def parse(data: bytes) -> Header | None:
-    """What `to_bytes` wrote; None if it is no header."""
+    """The inverse of `to_bytes`; None if the bytes are not a header."""
     try:
         content = json.loads(data)
         fields, parts = dict(content["memory"]), dict(content["parts"])
@@ -56,7 +56,7 @@ def parse(data: bytes) -> Header | None:
 
 
 def inflate(copy: bytes) -> bytes:
-    """The header that a copy stands for; nothing if it is damaged."""
+    """The header of which this is the deflated copy; empty if the copy is damaged."""
     try:
         return zlib.decompressobj().decompress(copy, _LARGEST)
     except zlib.error:
