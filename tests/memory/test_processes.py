@@ -163,7 +163,7 @@ def test_a_full_disk_changes_nothing(memory, tasks, tmp_path):
         (disk / "ballast").write_bytes(bytes(64 * 1024 - path.stat().st_size - 8192))
         code, _, err = finish(start("absorb", path, tasks[0]))
         assert code == 7, err
-        assert "free space" in err
+        assert "free disk space" in err
         assert "Traceback" not in err
         assert Memory.open(path).digest == memory.digest
         assert Memory.open(path).verify() == []

@@ -134,7 +134,7 @@ def _misspoken(refusal: Exception | None) -> str:
     if not isinstance(refusal, CannotWrite):
         return f"another error than CannotWrite: {type(refusal).__name__}: {refusal}"
     sentence = str(refusal)
-    if "\n" in sentence or not ("as it was" in sentence or "nothing was" in sentence):
+    if "\n" in sentence or not ("was not changed" in sentence or "nothing was" in sentence):
         return f"the error does not say that nothing changed: {sentence}"
     return ""
 

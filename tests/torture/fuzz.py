@@ -1,8 +1,8 @@
 """Fuzzing: opening an untrusted file, whatever its content, gives a result or a one-line error.
 
 Mutants are read by worker processes, each limited to one additional gigabyte of memory and, per mutant,
-twenty seconds of CPU time and three minutes of wall-clock time. Anything but success or one of LogCL's errors is a
-loss, and so is a message with control characters for a terminal.
+twenty seconds of CPU time and three minutes of wall-clock time. Anything but success or one of LogCL's errors
+is a loss, and so is a message with control characters for a terminal.
 
     python -m tests.torture.fuzz --seconds 600
 """

@@ -4,8 +4,8 @@ A commit is recorded once, as a list of events (`vfs.py`). `Disk` replays it and
 durable and what is only pending, under the assumptions of https://sqlite.org/atomiccommit.html and no others:
 
 - a sync makes the bytes and size of one file durable, not those of other files or of the folder;
-- a new, deleted or renamed name is durable after a sync of its folder. The unix VFS syncs it in the first sync
-  of a new journal and, with `synchronous = EXTRA`, after a deletion;
+- a new, deleted or renamed name is durable after a sync of its folder. The unix VFS syncs it in the first
+  sync of a new journal and, with `synchronous = EXTRA`, after a deletion;
 - every other change may or may not have reached the disk, in any order; a write may be incomplete, from
   either end; and a file may have its new length before the new bytes (garbage instead).
 """
