@@ -51,7 +51,8 @@ class LabelSettings(Frozen):
 
 def read(labeller: nn.Module, images: Tensor) -> NDArray[np.int64]:
     """The most probable class of each uint8 image (n, C, H, W)."""
-    classes: NDArray[np.int64] = in_blocks(labeller, images).argmax(dim=1).numpy()
+    # Not the scores of all images: those would take four bytes per image and class.
+    classes: NDArray[np.int64] = in_blocks(lambda image: labeller(image).argmax(dim=1), images).numpy()
     return classes
 
 
