@@ -57,7 +57,7 @@ def steps(seed: int) -> list[Step]:
             ("level-1", "buffer-257", "buffer-301"),
         ),
         Step("classifier", lambda file: file.write_classifier(classifier)),
-        Step("work staged", lambda file: file.stage("level-1", work)),
+        Step("work staged", lambda file: file.stage(file.header(), "level-1", work)),
         commit(
             "no room in the cache", 900, {"level-1": 60_000, "level-0": 9_000, "buffer-897": 1_000}, (), 10
         ),

@@ -57,6 +57,8 @@ def careless(monkeypatch, *, synchronous: str = "EXTRA", journal: str = "DELETE"
         def execute(self, sql, *parameters):
             if sql.startswith("PRAGMA synchronous"):
                 sql = f"PRAGMA synchronous = {synchronous}"
+            if sql == "PRAGMA journal_mode":
+                sql = "SELECT 'delete'"
             if sql.startswith("BEGIN IMMEDIATE"):
                 super().execute(f"PRAGMA journal_mode = {journal}")
             return super().execute(sql, *parameters)

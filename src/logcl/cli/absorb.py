@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import math
+import sys
 import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from logcl.cli import console
-from logcl.core.errors import BadInput, LogCLError
+from logcl.core.errors import BadInput, LogCLError, NotReported
 from logcl.core.text import human_bytes, printable
 
 if TYPE_CHECKING:
+    from logcl.core.settings import ImageShape
     from logcl.memory.memory import Absorbed, Memory
+    from logcl.memory.settings import Settings
     from logcl.streams import Task
 
 
@@ -41,8 +48,6 @@ def absorb(
     from logcl.integrations.logs import log_to
     from logcl.memory.file.memory_file import MemoryFile
     from logcl.memory.memory import Memory
-    from logcl.memory.presets import preset as preset_settings
-    from logcl.memory.settings import override
     from logcl.streams import CATALOG, read_tasks
 
     shape = console.parse_shape(image_shape) if image_shape else None
@@ -51,7 +56,7 @@ def absorb(
         "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
         "settings": console.parse_changes(changes, bytes_per_sample, psnr),
     }  # fmt: skip
-    memory = created = None
+    memory: Memory | None = None
     if MemoryFile(path).exists():
         memory = Memory.open(path, shape, **chosen)
         shape = memory.settings.image_shape
@@ -59,62 +64,107 @@ def absorb(
             pass  # refuse a second writer before reading any images
     else:
         # refuse bad settings before reading any images
-        override(preset_settings(preset or "fast", shape or (1, 28, 28), dataset), chosen["settings"])
+        _new_settings(shape or (1, 28, 28), **chosen)
     report: list[dict[str, Any]] = []
+    latest: tuple[int, Task, int] | None = None  # its number, the task, tasks in the memory before it
 
     def state() -> str:
-        if not report:
-            return f"{path} is as it was before this task"
-        following = from_task + len(report)
-        return f"tasks up to {following - 1} are in {path}; continue with --from-task {following}"
+        """What is in the file, which is read: a commit may be done although `absorb` never returned."""
+        if memory is None or not memory.file.exists():
+            return f"no memory was created at {path}"
+        if latest is not None:
+            number, task, before = latest
+            if (task.source, len(task)) in [(e.source, e.samples) for e in memory.ledger[before:]]:
+                return f"tasks up to {number} are in {path}; continue with --from-task {number + 1}"
+            if number > from_task:
+                return f"tasks up to {number - 1} are in {path}; continue with --from-task {number}"
+        return f"{path} is as it was before this task"
 
     with console.job(state) as progress, console.chosen_engine(engine, address) as runner:
         callbacks = [log_to(place) for place in logs or ()]
+        tasks = read_tasks(
+            source, shape, first=from_task, data_dir=data_dir, skip_bad=skip_bad, progress=progress
+        )
         try:
-            for task in read_tasks(
-                source, shape, first=from_task, data_dir=data_dir, skip_bad=skip_bad, progress=progress
-            ):
+            for number, task in enumerate(tasks, from_task):
                 for bad, reason in task.skipped:
                     console.err.print(printable(f"skipped {bad}: {reason}"))
                 if memory is None:
                     shape = (*task.x.shape[1:],)
-                    memory = created = Memory.open(path, shape, **chosen)
+                    memory = Memory.new(path, _new_settings(shape, **chosen))
                     console.err.print(
                         f"new memory {path} for images {'x'.join(map(str, shape))} (channels x height x "
                         "width); image files of other sizes are resized; --image-shape chooses another shape"
                     )
                 started = time.perf_counter()
+                latest = number, task, len(memory.ledger)
                 done = memory.absorb(
                     task.x, task.y, source=task.source, engine=runner, callbacks=callbacks, progress=progress
                 )
                 report.append(_describe(memory, task, done, time.perf_counter() - started))
                 if not as_json:
-                    console.out.print(f"{path}: {_sentence(report[-1])}")
-        except BaseException as error:
-            if created and not created.n and not created.file.staged():
-                path.unlink()  # nothing was trained
-            if report and isinstance(error, LogCLError):
+                    _show(path, lambda: console.out.print(f"{path}: {_sentence(report[-1])}"))
+        except LogCLError as error:
+            if report:
                 raise type(error)(f"{error}; {state()}") from error
             raise
-    if not report:
-        raise BadInput(f"{source} has no task {from_task}; give a smaller --from-task")
-    if as_json:
-        console.print_json({"memory": str(path), "tasks": report, "samples": report[-1]["samples"]})
+        if not report:
+            raise BadInput(f"{source} has no task {from_task}; give a smaller --from-task")
+        if as_json:
+            result = {"memory": str(path), "tasks": report, "samples": report[-1]["samples"]}
+            _show(path, lambda: console.print_json(result))
+
+
+def _new_settings(
+    shape: ImageShape,
+    preset: str | None,
+    dataset: str | None,
+    unit: int | None,
+    seed: int | None,
+    settings: Mapping[str, Any],
+) -> Settings:
+    """The settings of a new memory, as in `Memory.open`."""
+    from logcl.memory.presets import preset as preset_settings
+    from logcl.memory.settings import override
+
+    given = {name: value for name, value in (("seed", seed), ("unit", unit)) if value is not None}
+    return override(preset_settings(preset or "fast", shape, dataset), {**settings, **given})
+
+
+def _show(path: Path, show: Callable[[], None]) -> None:
+    """Print a result; the task is in by now, so this must not fail as if it were not."""
+    try:
+        show()
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError as error:
+        sys.stdout = io.StringIO()  # Python would fail once more when it exits
+        warnings.warn(
+            f"{path} holds this task, but standard output cannot be written ({error.strerror}); do not "
+            f"absorb it again",
+            NotReported,
+            stacklevel=2,
+        )
 
 
 def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dict[str, Any]:
+    """What is printed about a task. Nothing may fail here: the task is in."""
+    try:
+        size = memory.nbytes()
+    except LogCLError:
+        size = None
     return {
         "source": task.source,
         "absorbed": len(task),
         "skipped": [{"file": str(path), "reason": reason} for path, reason in task.skipped],
-        "samples": memory.n,
+        "samples": done.n,
         "levels_trained": [slot.level for slot in done.plan.train],
         "levels_resumed": [slot.level for slot in done.resumed],
         "samples_trained": sum(slot.samples for slot in done.plan.train),
         "levels_kept": [slot.level for slot in done.plan.keep],
         "buffer": len(done.plan.buffer),
-        "memory_bytes": memory.nbytes(),
-        "raw_bytes": memory.n * math.prod(memory.settings.image_shape),
+        "memory_bytes": size,
+        "raw_bytes": done.n * math.prod(task.x.shape[1:]),
         "seconds": seconds,
     }
 
@@ -123,8 +173,9 @@ def _sentence(done: dict[str, Any]) -> str:
     levels = ", ".join(map(str, done["levels_trained"])) or "none"
     if done["levels_resumed"]:
         levels += f", resumed: {', '.join(map(str, done['levels_resumed']))}"
+    size = "an unknown number of bytes" if done["memory_bytes"] is None else human_bytes(done["memory_bytes"])
     return (
         f"absorbed {done['absorbed']:,} samples from {done['source']} in {done['seconds']:.1f} s "
         f"(levels trained: {levels}; {done['buffer']:,} in the buffer); holds {done['samples']:,} samples "
-        f"in {human_bytes(done['memory_bytes'])}, raw {human_bytes(done['raw_bytes'])}"
+        f"in {size}, raw {human_bytes(done['raw_bytes'])}"
     )

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from logcl.core.errors import BadSettings
+from logcl.core.errors import BadSettings, LogCLError
 
 if TYPE_CHECKING:
     from logcl.core.bars import Bars
@@ -103,7 +103,11 @@ def job(state: str | Callable[[], str], above: Callable[[], RenderableType] | No
             yield bars
         except KeyboardInterrupt:
             bars.stop()
-            err.print(f"logcl: interrupted; {state if isinstance(state, str) else state()}")
+            try:
+                left = state if isinstance(state, str) else state()
+            except LogCLError as error:
+                left = f"what is left cannot be read ({error})"
+            err.print(f"logcl: interrupted; {left}")
             raise typer.Exit(130) from None
 
 

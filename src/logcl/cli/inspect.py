@@ -71,7 +71,11 @@ def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -
 
 def _describe(path: Path) -> dict[str, Any]:
     """Everything that is shown, from the header and the descriptions of the parts: no torch, no codec."""
-    file = MemoryFile(path)
+    with MemoryFile(path).at_one_moment() as file:
+        return _described(file)
+
+
+def _described(file: MemoryFile) -> dict[str, Any]:
     header, blobs = file.snapshot()
     fields = {"last": header.fields.get("n"), **header.fields}
     name = f"{file.path}: the header"
@@ -110,7 +114,7 @@ def _describe(path: Path) -> dict[str, Any]:
         "staged": sorted(file.staged()),
         "memory_bytes": file.nbytes(),
         "classifier_bytes": len(model or b""),
-        "file_bytes": file.path.stat().st_size,
+        "file_bytes": file.file_bytes(),
         "raw_bytes": manifest.n * math.prod(settings.image_shape),
         "max_generation": max_generation(manifest.last, settings.unit),
         "highest_generation": max((run.generation for run in runs), default=0),

@@ -1,8 +1,9 @@
-"""One writer at a time, enforced by a lock file next to the memory.
+"""One writer at a time, enforced by a lock file next to the memory and a lock on the memory itself.
 
 SQLite's own locks cover only the commit, not the minutes of training before it. The lock file names its
 holder, is locked by the operating system and is removed afterwards. A process that is killed leaves the file
-but not the lock, so the next writer can take it.
+but not the lock, so the next writer can take it. The lock file belongs to a name, which may not exist yet or
+be given to another file; the memory itself is locked too because a file can have several names (hard links).
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -32,10 +35,17 @@ else:
 
 
 _held: set[int] = set()
+_released: list[int] = []  # handles of memories, to be closed once no database is open
+_databases = 0
+_guard = threading.Lock()
+
+_LOCKED_BYTE = 0x40000000 + 1024  # SQLite locks the 512 bytes from 0x40000000 on
 
 
 def _forget_locks() -> None:
     """In a forked child, e.g. a data loader's worker, which must not keep its dead parent's lock alive."""
+    global _guard
+    _guard = threading.Lock()  # a thread that does not exist here may have held it
     while _held:
         os.close(_held.pop())
 
@@ -65,7 +75,8 @@ def writer_lock(memory: Path) -> Iterator[None]:
             raise CannotWrite(
                 f"{memory} cannot be locked for writing ({error.strerror}); free space on the disk"
             ) from error
-        yield
+        with _inode_lock(real, memory):
+            yield
     finally:
         if os.getpid() == owner:  # not in a child that was forked inside the context
             # Removed while still locked: otherwise another process could lock the file just before it goes.
@@ -73,6 +84,72 @@ def writer_lock(memory: Path) -> Iterator[None]:
                 path.unlink()
             _held.discard(handle)
             os.close(handle)
+
+
+@contextmanager
+def _inode_lock(real: Path, memory: Path) -> Iterator[None]:
+    """Lock one byte of the file itself, if it exists, far from those that SQLite locks."""
+    if sys.platform != "linux":
+        yield  # other systems have no lock that belongs to a handle and spares SQLite's
+        return
+    try:
+        handle = os.open(real, os.O_RDWR)
+    except OSError:  # a new memory; otherwise the commit says what is wrong
+        yield
+        return
+    _held.add(handle)
+    owner = os.getpid()
+    try:
+        try:
+            _lock_byte(handle, fcntl.F_WRLCK)
+        except BlockingIOError:
+            raise Busy(
+                f"{memory} is being written by another process under another name of the same file; try "
+                f"again when it has finished"
+            ) from None
+        except OSError as error:
+            raise CannotWrite(
+                f"{memory} is on a file system without locks ({error.strerror}); move it to one that has them"
+            ) from error
+        yield
+    finally:
+        if os.getpid() == owner:
+            with suppress(OSError):
+                _lock_byte(handle, fcntl.F_UNLCK)
+            _held.discard(handle)
+            with _guard:
+                _released.append(handle)
+                _close_released()
+
+
+@contextmanager
+def open_database() -> Iterator[None]:
+    """To be entered while SQLite has a memory open.
+
+    Closing any handle of a file releases all POSIX locks that the process holds on it, including those of a
+    commit in another thread. SQLite delays its own closing for that reason; so do we.
+    """
+    global _databases
+    with _guard:
+        _databases += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            _databases -= 1
+            _close_released()
+
+
+def _close_released() -> None:
+    while not _databases and _released:
+        os.close(_released.pop())
+
+
+if sys.platform == "linux":
+
+    def _lock_byte(handle: int, kind: int) -> None:
+        """Lock (F_WRLCK) or unlock (F_UNLCK) for this open file, not for the process as POSIX locks do."""
+        fcntl.fcntl(handle, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, _LOCKED_BYTE, 1, 0))
 
 
 def _acquire(path: Path, memory: Path) -> int:

@@ -25,6 +25,7 @@ class _LineLog:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._append("")  # a place that cannot be written is refused now, not after an hour of training
 
     def _append(self, text: str, header: str = "") -> None:
         try:

@@ -115,7 +115,7 @@ class Classifier:
         network.load_state_dict(trained)
         network.eval()
         description = Description(network=about, classes=now.classes, samples=now.n, memory=now.digest)
-        memory.file.write_classifier(blobs.pack(description, blobs.weights(network, "network")))
+        memory.store_classifier(blobs.pack(description, blobs.weights(network, "network")), now)
         return Classifier(description, network, last.about if last else None)
 
     @staticmethod

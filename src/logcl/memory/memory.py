@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -20,14 +22,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from logcl import allocation
-from logcl.core.errors import BadInput, BadSettings, LogCLError, NotAMemory, NotTrained
+from logcl.core.errors import BadInput, BadSettings, LogCLError, NotAMemory, NotReported, NotTrained
 from logcl.core.inputs import Label, as_labels, as_pixels, number_classes
 from logcl.core.progress import Callback, Moment, Progress, WithCallbacks
 from logcl.core.settings import ImageShape, parse_as
 from logcl.core.sharding import Shard
-from logcl.memory import fitting, samples
-from logcl.memory.changes import changes
+from logcl.core.text import printable
+from logcl.memory import fitting, ledger, samples
+from logcl.memory.changes import changes, continues
 from logcl.memory.datasets import ReplayDataset, ReplayStream
+from logcl.memory.file.header import Header
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.ledger import Entry, new_entry
 from logcl.memory.loading import Loader
@@ -48,14 +52,16 @@ class Absorbed:
     """For each fitted slot: row j holds input number order[j] of that fit (see LocalModel.fit)."""
     resumed: tuple[allocation.Slot, ...] = ()
     """Slots that had been fitted when this task was interrupted before."""
+    n: int = 0
+    """Samples that the memory holds now."""
 
 
 class Memory:
     """One memory file. Reading never blocks writing for long; a second writer is refused."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Use `Memory.open`; this only keeps the path."""
-        self.file = MemoryFile(path)
+    def __init__(self, path: str | os.PathLike[str], new: Manifest | None = None) -> None:
+        """Use `Memory.open` or `Memory.new`; this only keeps the path."""
+        self.file = MemoryFile(path, None if new is None else new.as_data())
         self._loader = Loader(self.file)
 
     @staticmethod
@@ -95,10 +101,17 @@ class Memory:
         path: str | os.PathLike[str], settings: Settings, notes: Mapping[str, str] | None = None
     ) -> Memory:
         """A new, empty memory at a path where nothing is yet; `notes` are stored in it as they are."""
-        memory = Memory(path)
-        data = {"n": 0, "classes": (), "settings": settings, "notes": dict(notes or {})}
-        memory.file.create(parse_as(Manifest, data).as_data())
+        memory = Memory.new(path, settings, notes)
+        memory.file.create(memory.manifest.as_data())
         return memory
+
+    @staticmethod
+    def new(
+        path: str | os.PathLike[str], settings: Settings, notes: Mapping[str, str] | None = None
+    ) -> Memory:
+        """Like `create`, but the file comes into being with the first task: if that fails, there is none."""
+        data = {"n": 0, "classes": (), "settings": settings, "notes": dict(notes or {})}
+        return Memory(path, parse_as(Manifest, data))
 
     @property
     def path(self) -> Path:
@@ -171,6 +184,7 @@ class Memory:
         before. Absorbing the same task again resumes with the levels that had been fitted.
         """
         began = time.monotonic()
+        observers = [*([progress.log] if progress else []), *callbacks]
         progress = WithCallbacks(progress, callbacks)
         with self.file.writing():
             header, now = self._loader.load()
@@ -189,7 +203,7 @@ class Memory:
 
             parts = {slot: pool.between(slot.start, slot.stop) for slot in plan.train}
             parts = {slot: part for slot, part in parts.items() if len(part)}
-            staging = Staging(self.file, task_digest(header.content, x, y, classes))
+            staging = Staging(self.file, header, task_digest(header.content, x, y, classes))
             resumed = staging.load(parts)
             fits = dict(resumed)
             with fitting.counting(progress, len(x), parts, now, resumed) as counted:
@@ -202,9 +216,21 @@ class Memory:
             n = now.n + len(x)
             manifest = now.manifest.model_copy(update={"n": n, "last": last, "classes": classes})
             new, gone = changes(header, now, plan, fits, pool, entry)
+            done = Absorbed(plan, {slot: fits[slot].order for slot in parts}, tuple(resumed), n)
             self.file.commit(header, manifest.as_data(), new, gone)
-            progress.log(self._moment(plan, entry, time.monotonic() - began))
-            return Absorbed(plan, {slot: fits[slot].order for slot in parts}, tuple(resumed))
+            self._announce(observers, plan, entry, time.monotonic() - began)
+            return done
+
+    def store_classifier(self, data: bytes, now: Snapshot) -> None:
+        """Store a global model trained on `now`, unless another memory has taken its place meanwhile."""
+
+        def accepts(header: Header, parts: Mapping[str, bytes]) -> bool:
+            where = f"{self.path}: the ledger"
+            names = map(ledger.part_name, ledger.first_entries(parts))
+            entries = [entry for name in names for entry in ledger.from_bytes(parts[name], where)]
+            return continues(header.content, Manifest.of(header, self.path), entries, now)
+
+        self.file.write_classifier(data, accepts)
 
     def replay(self, batch_size: int = 128, *, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples, drawn uniformly from all that the memory holds.
@@ -272,15 +298,30 @@ class Memory:
             problems.append(str(error))
         return problems
 
-    def _moment(self, plan: allocation.Plan, entry: Entry, seconds: float) -> Moment:
-        """What callbacks receive once a task is committed."""
-        return Moment(
-            "memory", entry.stop, entry.stop,
-            {
+    def _announce(
+        self, observers: Sequence[Callback], plan: allocation.Plan, entry: Entry, seconds: float
+    ) -> None:
+        """Report a task that is committed; an error in a report must not pass for one of the task."""
+        with self._only_warning():
+            values = {
                 "absorbed": entry.samples, "bytes": self.nbytes(), "levels": len(plan.keep + plan.train),
                 "samples_trained": sum(slot.samples for slot in plan.train), "seconds": seconds,
-            },
-        )  # fmt: skip
+            }  # fmt: skip
+            for observer in observers:
+                with self._only_warning():
+                    observer(Moment("memory", entry.stop, entry.stop, values))
+
+    @contextmanager
+    def _only_warning(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever an observer raises, the task is in
+            problem = " ".join(printable(f"{type(error).__name__}: {error}").split())
+            warnings.warn(
+                f"{self.path} holds this task, but reporting it failed ({problem}); do not absorb it again",
+                NotReported,
+                stacklevel=6,
+            )
 
     def _filled(self) -> Snapshot:
         now = self.snapshot()

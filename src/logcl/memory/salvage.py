@@ -72,12 +72,13 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Sal
         last, n = last + len(waiting), n + len(waiting)
         chunk = buffer.Chunk(int(waiting.indices[0]), last, waiting)
         written[f"buffer-{chunk.start}"] = buffer.to_bytes(chunk)
-    new.file.create(manifest.model_copy(update={"n": n, "last": last}).as_data(), written)
-    if remains.classifier is not None:
-        new.file.write_classifier(remains.classifier)
-    if problems := new.verify():
-        new.path.unlink()
-        raise Damaged(f"{path}: the intact parts do not fit together ({problems[0]}); restore a backup")
+
+    def check(partial: Path) -> None:
+        if problems := Memory(partial).verify():
+            raise Damaged(f"{path}: the intact parts do not fit together ({problems[0]}); restore a backup")
+
+    fields = manifest.model_copy(update={"n": n, "last": last}).as_data()
+    new.file.create(fields, written, remains.classifier, check)
     kept = [range(level.slot.start, level.slot.stop + 1) for level in levels]
     kept += [range(chunk.start, chunk.stop + 1) for chunk in chunks]
     return Salvaged(new, _between(kept, manifest.last))

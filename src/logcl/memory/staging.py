@@ -18,6 +18,7 @@ from logcl.allocation import Slot
 from logcl.core.errors import Busy, Damaged
 from logcl.core.inputs import Label
 from logcl.core.settings import Frozen
+from logcl.memory.file.header import Header
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.fitting import Fit
 from logcl.nn import blobs
@@ -39,6 +40,8 @@ class Staging:
     """The staged fits of one task in one file."""
 
     file: MemoryFile
+    before: Header
+    """The memory that the task is absorbed into; no other one that may take its place is written to."""
     task: str
     """`task_digest` of the task."""
 
@@ -54,7 +57,7 @@ class Staging:
             if task == self.task and fit.slot in slots:
                 found[fit.slot] = fit
         if staged and not found:
-            self.file.drop_staged()
+            self.file.drop_staged(self.before)
         return found
 
     def keep(self, fit: Fit) -> None:
@@ -62,7 +65,7 @@ class Staging:
         if fit.seconds < _WORTH_STAGING:
             return
         try:
-            self.file.stage(f"level-{fit.slot.level}", to_bytes(self.task, fit))
+            self.file.stage(self.before, f"level-{fit.slot.level}", to_bytes(self.task, fit))
         except Busy:
             return  # a reader holds the file; without this only a crash would cost time
 

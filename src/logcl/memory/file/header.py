@@ -40,6 +40,13 @@ def to_bytes(fields: Mapping[str, Any], parts: Mapping[str, str]) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def make(fields: Mapping[str, Any], parts: Mapping[str, str]) -> Header:
+    """The header of this content."""
+    header = parse(to_bytes(fields, parts))
+    assert header is not None
+    return header
+
+
 def parse(data: bytes) -> Header | None:
     """The inverse of `to_bytes`; None if the bytes are not a header."""
     try:

@@ -13,17 +13,18 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from logcl.core.errors import CannotWrite, Damaged, LogCLError, NewerFormat, NotAMemory
+from logcl.core.errors import CannotWrite, Damaged, NewerFormat, NotAMemory
 from logcl.core.files import sync_folder
 from logcl.core.text import printable
 from logcl.core.writer_lock import writer_lock
+from logcl.memory.file import header as headers
 from logcl.memory.file import sqlite
 from logcl.memory.file.carving import find_remains
-from logcl.memory.file.header import CLASSIFIER, COPY, HEADER, Header, digest_of, inflate, parse, to_bytes
+from logcl.memory.file.header import CLASSIFIER, COPY, HEADER, LEDGER, Header, digest_of, inflate, to_bytes
 from logcl.memory.file.sqlite import PAGE, committing, reading
 
 _STAGED = "staged-"
@@ -37,36 +38,61 @@ _DIGEST, _DATA = "COALESCE(CAST(digest AS BLOB), x'')", "COALESCE(CAST(data AS B
 class MemoryFile:
     """Access to one memory file. Opens the database for each operation, so it survives a fork."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], new: Mapping[str, Any] | None = None) -> None:
+        """`new`: fields of a memory that does not exist yet; its first transaction creates the file."""
         self.path = Path(path).absolute()
+        self._new = new
+        self._database: sqlite3.Connection | None = None
 
     def exists(self) -> bool:
         """Whether anything is at the path."""
         return sqlite.exists(self.path)
 
-    def create(self, fields: Mapping[str, Any], parts: Mapping[str, bytes] | None = None) -> None:
-        """Write a new memory, completely or not at all."""
-        parts = parts or {}
-        self.check_writable()
-        partial = self.path.with_name(f".{self.path.name}.new")
+    def create(
+        self,
+        fields: Mapping[str, Any],
+        parts: Mapping[str, bytes] | None = None,
+        classifier: bytes | None = None,
+        check: Callable[[Path], None] | None = None,
+    ) -> None:
+        """Write a new memory, completely or not at all; `check` may refuse it before it has its name."""
+        with self.writing():
+            unlisted = {} if classifier is None else {CLASSIFIER: classifier}
+            self._create(fields, parts or {}, unlisted, check)
+
+    def _create(
+        self,
+        fields: Mapping[str, Any],
+        parts: Mapping[str, bytes],
+        unlisted: Mapping[str, bytes],
+        check: Callable[[Path], None] | None = None,
+    ) -> None:
+        """Needs the writer lock, so that nobody else creates a memory of this name meanwhile."""
+        real = sqlite.real(self.path)
+        partial = real.with_name(f".{real.name}.new")
         leftovers = (partial, partial.with_name(partial.name + "-journal"))
-        with writer_lock(self.path):
-            if self.exists():
-                raise CannotWrite(f"{self.path} already exists; open it or choose another name")
-            try:
+        made = headers.make(fields, _digests(parts))
+        try:
+            with sqlite.write_errors(self.path, lambda: MemoryFile(self.path).header() == made):
                 for left in leftovers:  # by a writer that was killed; we hold the lock now
                     left.unlink(missing_ok=True)
-                with sqlite.write_errors(self.path), closing(sqlite.connect(partial, "rwc")) as database:
+                with sqlite.connect(partial, "rwc") as database:
                     database.execute(f"PRAGMA page_size = {PAGE}")
                     database.execute("PRAGMA auto_vacuum = FULL")
                     with sqlite.transaction(database):
                         database.execute(f"PRAGMA application_id = {sqlite.APPLICATION_ID}")
                         database.execute(sqlite.SCHEMA)
-                        _write(database, fields, _digests(parts), parts)
-                partial.replace(self.path)
-                sync_folder(self.path.parent)
-            finally:
-                for left in leftovers:
+                        _write(database, fields, made.parts, {**parts, **unlisted})
+                if check is not None:
+                    check(partial)
+                if self.exists():
+                    raise CannotWrite(f"{self.path} already exists; open it or choose another name")
+                partial.replace(real)
+                self._new = None
+                sync_folder(real.parent)
+        finally:
+            for left in leftovers:
+                with suppress(OSError):
                     left.unlink(missing_ok=True)
 
     @contextmanager
@@ -74,81 +100,147 @@ class MemoryFile:
         """Hold the writer lock: from before the first sample is read until after the commit."""
         self.check_writable()
         with writer_lock(self.path):
+            if self._new is not None and self.exists():
+                self._adopt(self._new)
             yield
+
+    def _adopt(self, new: Mapping[str, Any]) -> None:
+        """Continue with the memory that another process has created meanwhile, if it is as ours would be."""
+        found = self.header().fields
+        if any(found.get(name) != new[name] for name in new if name not in ("n", "last", "classes")):
+            raise CannotWrite(
+                f"{self.path} was created by another process with other settings; nothing was written to it"
+            )
+        self._new = None
+
+    @contextmanager
+    def at_one_moment(self) -> Iterator[MemoryFile]:
+        """The file to read from in one transaction: nothing changes between the calls."""
+        with self._reading() as database:
+            fixed = MemoryFile(self.path, self._new)
+            fixed._database = database
+            yield fixed
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        if self._database is not None:
+            yield self._database
+            return
+        with reading(self.path) as database:
+            yield database
+
+    def _unborn(self) -> Mapping[str, Any] | None:
+        """The fields of a memory that no transaction has created yet."""
+        return None if self._new is None or self.exists() else self._new
 
     def header(self) -> Header:
         """The current header, verified."""
-        with reading(self.path) as database:
+        if (fields := self._unborn()) is not None:
+            return headers.make(fields, {})
+        with self._reading() as database:
             return self._header(database)
 
     def snapshot(self, known: Collection[str] = ()) -> tuple[Header, dict[str, bytes]]:
         """Header and parts as of one moment, verified; parts with a `known` digest are omitted."""
-        parts = {}
-        with reading(self.path) as database:
+        if self._unborn() is not None:
+            return self.header(), {}
+        with self._reading() as database:
             header = self._header(database)
-            for name, digest in header.parts.items():
-                if digest not in known:
-                    stored = _stored(database, name)
-                    if stored is None or digest_of(stored[1]).hex() != digest:
-                        raise self._damaged(f"part {name} is damaged or missing")
-                    parts[name] = stored[1]
-        return header, parts
+            missing = {name: digest for name, digest in header.parts.items() if digest not in known}
+            return header, self._parts(database, missing)
 
     def commit(
         self, before: Header, fields: Mapping[str, Any], new: Mapping[str, bytes], drop: Collection[str]
     ) -> Header:
-        """Replace the header and some parts in one transaction with full sync."""
+        """Replace the header and some parts in one transaction with full sync; nothing fails after it."""
         parts = {name: digest for name, digest in before.parts.items() if name not in drop} | _digests(new)
-        after = digest_of(to_bytes(fields, parts)).hex()
-        with self._unless_done(lambda: self.header().digest == after), committing(self.path) as database:
-            if self._header(database).digest != before.digest:
-                raise CannotWrite(f"{self.path} was changed by another program; nothing was written")
+        after = headers.make(fields, parts)
+        if self._unborn() is not None:
+            self._create(fields, new, {})
+            return after
+        with self._changing(before, lambda: self.header() == after) as database:
             database.executemany("DELETE FROM parts WHERE name = ?", [(name,) for name in drop])
             database.execute(f"DELETE FROM parts WHERE {_IS_STAGED}")
             _write(database, fields, parts, new)
-        return self.header()
+        return after
 
-    def stage(self, name: str, data: bytes) -> None:
+    def stage(self, before: Header, name: str, data: bytes) -> None:
         """Store unfinished work until the next commit; it survives a crash and is not part of the content."""
-        with committing(self.path) as database:
+        if (fields := self._unborn()) is not None:
+            self._create(fields, {}, {_STAGED + name: data})
+            return
+        with self._changing(before) as database:
             _put(database, _STAGED + name, data)
+
+    @contextmanager
+    def _changing(
+        self, before: Header, is_done: Callable[[], bool] = lambda: False
+    ) -> Iterator[sqlite3.Connection]:
+        """A write transaction on the memory that was read, which may have been replaced meanwhile."""
+        with committing(self.path, is_done) as database:
+            if self._header(database).digest != before.digest:
+                raise CannotWrite(f"{self.path} was changed by another program; nothing was written")
+            yield database
 
     def staged(self) -> dict[str, bytes]:
         """Staged work by name, without what is damaged."""
+        if self._unborn() is not None:
+            return {}
         query = f"SELECT {_NAME}, {_DIGEST}, {_DATA} FROM parts WHERE {_IS_STAGED}"
-        with reading(self.path) as database:
+        with self._reading() as database:
             rows = database.execute(query).fetchall()
         return {name.removeprefix(_STAGED): data for name, digest, data in rows if digest_of(data) == digest}
 
-    def drop_staged(self) -> None:
+    def drop_staged(self, before: Header) -> None:
         """Delete staged work, as a commit does too."""
-        with committing(self.path) as database:
+        with self._changing(before) as database:
             database.execute(f"DELETE FROM parts WHERE {_IS_STAGED}")
 
     def read_classifier(self) -> bytes | None:
         """The global model, or None. It is derived from the memory, so the header does not list it."""
-        with reading(self.path) as database:
+        with self._reading() as database:
             stored = _stored(database, CLASSIFIER)
         if stored is not None and digest_of(stored[1]) != stored[0]:
             raise Damaged(f"{self.path}: the global model is damaged; train it again with `logcl train`")
         return stored and stored[1]
 
-    def write_classifier(self, data: bytes) -> None:
-        """Store the global model in the memory's file, even while another process is training."""
+    def write_classifier(
+        self, data: bytes, accepts: Callable[[Header, Mapping[str, bytes]], bool] | None = None
+    ) -> None:
+        """Store the global model in the memory's file, even while another process is training.
+
+        accepts: whether it belongs to the memory with this header and ledger, which is asked inside the
+        transaction.
+        """
         self.check_writable()
-        with self._unless_done(lambda: self.read_classifier() == data), committing(self.path) as database:
+        with committing(self.path, lambda: self.read_classifier() == data) as database:
+            if accepts is not None:
+                header = self._header(database)
+                ledger = {name: digest for name, digest in header.parts.items() if name.startswith(LEDGER)}
+                if not accepts(header, self._parts(database, ledger)):
+                    raise CannotWrite(
+                        f"{self.path} was replaced by another memory during the training; nothing was "
+                        f"written to it, train again"
+                    )
             _put(database, CLASSIFIER, data)
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each part."""
         query = f"SELECT {_NAME}, length({_DATA}) FROM parts ORDER BY name"
-        with reading(self.path) as database:
+        with self._reading() as database:
             return dict(database.execute(query).fetchall())
+
+    def file_bytes(self) -> int:
+        """Bytes of the whole file."""
+        with self._reading() as database:
+            (pages,) = database.execute("PRAGMA page_count").fetchone()
+            return int(pages) * PAGE
 
     def nbytes(self) -> int:
         """Bytes of the file without the global model and staged work, which can both be recomputed."""
-        derived = [n for name, n in self.sizes().items() if name == CLASSIFIER or name.startswith(_STAGED)]
-        size = self.path.stat().st_size // PAGE
+        with self.at_one_moment() as now:
+            sizes, size = now.sizes(), now.file_bytes() // PAGE
+        derived = [n for name, n in sizes.items() if name == CLASSIFIER or name.startswith(_STAGED)]
         # A large part takes whole pages, each with a link of four bytes to the next.
         content = size - _map_pages(size) - sum(-(-count // (PAGE - 4)) for count in derived)
         pages = content
@@ -203,32 +295,30 @@ class MemoryFile:
         stored = _stored(database, HEADER)
         if stored is None or digest_of(stored[1]) != stored[0]:
             raise self._damaged("the header is damaged or missing")
-        header = parse(stored[1])
+        header = headers.parse(stored[1])
         if header is None:
             raise self._damaged("the header cannot be read")
         return header
+
+    def _parts(self, database: sqlite3.Connection, digests: Mapping[str, str]) -> dict[str, bytes]:
+        parts = {}
+        for name, digest in digests.items():
+            stored = _stored(database, name)
+            if stored is None or digest_of(stored[1]).hex() != digest:
+                raise self._damaged(f"part {name} is damaged or missing")
+            parts[name] = stored[1]
+        return parts
 
     def _damaged(self, problem: str) -> Damaged:
         return Damaged(f"{self.path}: {problem}; `logcl verify` says what is intact")
 
     def check_writable(self) -> None:
         """Raise `CannotWrite` if a commit is certain to fail: before the training, not after it."""
-        folder = self.path.parent
-        if not folder.is_dir():
-            raise CannotWrite(f"the folder {folder} does not exist; create it first")
-        if not os.access(folder, os.W_OK) or (self.exists() and not os.access(self.path, os.W_OK)):
+        real = sqlite.real(self.path)
+        if not real.parent.is_dir():
+            raise CannotWrite(f"the folder {real.parent} does not exist; create it first")
+        if not os.access(real.parent, os.W_OK) or (self.exists() and not os.access(real, os.W_OK)):
             raise CannotWrite(f"{self.path} or its folder is read-only; nothing was changed")
-
-    @contextmanager
-    def _unless_done(self, is_done: Callable[[], bool]) -> Iterator[None]:
-        """Ignore an error if the commit is done: SQLite shrinks the file afterwards, and only that failed."""
-        try:
-            yield
-        except CannotWrite:
-            with suppress(LogCLError):
-                if is_done():
-                    return
-            raise
 
 
 def _digests(parts: Mapping[str, bytes]) -> dict[str, str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from logcl.core.errors import Busy, CannotWrite, Damaged, NewerFormat, NotAMemory
+from logcl.core.errors import Busy, CannotWrite, Damaged, LogCLError, NewerFormat, NotAMemory
 from logcl.core.text import printable
+from logcl.core.writer_lock import open_database
 
 FORMAT = 4
 OLDEST = 2
@@ -35,21 +36,41 @@ def exists(path: Path) -> bool:
         raise NotAMemory(f"{path} cannot be reached ({error.strerror}); check the path") from error
 
 
-def connect(path: Path, mode: str, wait: float = _WAIT) -> sqlite3.Connection:
-    """A connection that does not trust what it reads and syncs what it writes."""
-    database = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=wait, isolation_level=None
-    )
-    # EXTRA also syncs the folder after the journal is deleted: a commit survives a power loss.
-    for pragma in ("synchronous = EXTRA", "trusted_schema = OFF", "cell_size_check = ON"):
-        database.execute(f"PRAGMA {pragma}")
-    return database
+def real(path: Path) -> Path:
+    """The file that a path leads to through symbolic links; it need not exist."""
+    found = path
+    with suppress(OSError, RuntimeError):  # RuntimeError: a loop, up to Python 3.12
+        found = path.resolve()
+    if found.is_symlink():
+        raise NotAMemory(f"{path} is a symbolic link that leads back to itself; name a file")
+    return found
 
 
 @contextmanager
-def committing(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection inside one write transaction with full sync."""
-    with write_errors(path), closing(connect(path, "rw", _LONG_WAIT)) as database, transaction(database):
+def connect(path: Path, mode: str, wait: float = _WAIT) -> Iterator[sqlite3.Connection]:
+    """A connection that does not trust what it reads and syncs what it writes."""
+    name = f"{path.absolute().as_uri()}?mode={mode}"
+    with (
+        open_database(),
+        closing(sqlite3.connect(name, uri=True, timeout=wait, isolation_level=None)) as database,
+    ):
+        # EXTRA also syncs the folder after the journal is deleted: a commit survives a power loss.
+        for pragma in ("synchronous = EXTRA", "trusted_schema = OFF", "cell_size_check = ON"):
+            database.execute(f"PRAGMA {pragma}")
+        # Names in a damaged or forged file need not be UTF-8.
+        database.text_factory = lambda text: text.decode(errors="replace")
+        yield database
+
+
+@contextmanager
+def committing(path: Path, is_done: Callable[[], bool] = lambda: False) -> Iterator[sqlite3.Connection]:
+    """A connection inside one write transaction with full sync; `is_done` as for `write_errors`."""
+    with (
+        write_errors(path, is_done),
+        connect(path, "rw", _LONG_WAIT) as database,
+        transaction(database),
+    ):
+        _check_kind(path, database)  # another file may have taken its place since it was read
         yield database
 
 
@@ -63,7 +84,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         # Not "ro": the first process to open the file after a crash rolls the commit back, even a reader. If
         # the file is read-only, SQLite falls back to reading.
-        with closing(connect(path, "rw")) as database:
+        with connect(path, "rw") as database:
             _check_kind(path, database)
             database.execute("BEGIN")
             yield database
@@ -73,7 +94,8 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
             raise Busy(f"{path} is locked by another program; try again") from error
         if "not a database" in str(error):
             raise NotAMemory(f"{path} is not a LogCL memory; nothing was changed in it") from error
-        if path.with_name(path.name + "-journal").exists():
+        target = real(path)
+        if target.with_name(target.name + "-journal").exists():
             raise CannotWrite(
                 f"{path} has an interrupted commit that could not be rolled back ({printable(error)}); make "
                 f"the file and its folder writable"
@@ -100,11 +122,17 @@ def _check_kind(path: Path, database: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def write_errors(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into LogCL's."""
+def write_errors(path: Path, is_done: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Turn errors of SQLite and the system into LogCL's; ignore them if `is_done()` after all.
+
+    SQLite shrinks the file and syncs the folder after the commit: if only that fails, the commit stands.
+    """
     try:
         yield
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, OSError) as error:
+        with suppress(LogCLError):
+            if is_done():
+                return
         if "locked" in str(error):
             raise Busy(f"{path} is locked by another program and was not changed; try again") from error
         if "too big" in str(error):
