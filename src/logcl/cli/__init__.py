@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from logcl.cli.console import err
-from logcl.core.errors import CannotWrite, LogCLError, PassedOver
+from logcl.core.errors import CannotWrite, LogCLError, LogCLWarning
 from logcl.core.text import printable
 
 _WITH_MEMORY = ("absorb", "plan", "train", "predict", "inspect", "verify", "export")
@@ -82,14 +82,14 @@ def main() -> None:
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         """Print LogCL's own warnings as one sentence, without a source line."""
-        if issubclass(category, PassedOver):
+        if issubclass(category, LogCLWarning):
             err.print(f"logcl: {printable(message)}")
         else:
             usual(message, category, *place, **more)
 
     try:
         with warnings.catch_warnings():  # also restores showwarning
-            warnings.simplefilter("always", PassedOver)
+            warnings.simplefilter("always", LogCLWarning)
             warnings.showwarning = show
             app(prog_name="logcl")  # also as `python -m logcl`
     except LogCLError as error:

@@ -27,6 +27,7 @@ def absorb(
     unit: Annotated[int | None, typer.Option(min=1, help="For a new memory: samples per unit.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="For a new memory: random seed.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Add images even if they are in already.")] = False,
     from_task: Annotated[int, typer.Option(min=1, help="Number of the first task of SOURCE to absorb.")] = 1,
     data_dir: console.DataDirOption = None,
     bytes_per_sample: console.BytesOption = None,
@@ -85,8 +86,9 @@ def absorb(
                     )
                 started = time.perf_counter()
                 done = memory.absorb(
-                    task.x, task.y, source=task.source, engine=runner, callbacks=callbacks, progress=progress
-                )
+                    task.x, task.y, source=task.source, again=again, engine=runner, callbacks=callbacks,
+                    progress=progress,
+                )  # fmt: skip
                 report.append(_describe(memory, task, done, time.perf_counter() - started))
                 if not as_json:
                     console.out.print(f"{path}: {_sentence(report[-1])}")

@@ -127,14 +127,21 @@ def new_table(title: str | None = None) -> Table:
     return Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """Print a table; the first column and those without a name are left-aligned, the others right-aligned.
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str | None = None,
+    left: Sequence[str] = ("",),
+) -> None:
+    """Print a table; the first column and those named in `left` are left-aligned, the others right-aligned.
 
     On a terminal that is too narrow, each row becomes a short paragraph, so that nothing is cut off.
     """
     result = new_table()
     for position, column in enumerate(columns):
-        result.add_column(column, justify="left" if position == 0 or not column else "right", no_wrap=True)
+        result.add_column(
+            column, justify="left" if position == 0 or column in left else "right", no_wrap=True
+        )
     for row in rows:
         result.add_row(*row)
     if title:

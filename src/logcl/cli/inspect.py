@@ -13,10 +13,12 @@ from logcl.core.descriptions import described, description
 from logcl.core.inputs import Labels
 from logcl.core.settings import BasicSettings, Frozen
 from logcl.core.text import human_bytes, printable
+from logcl.memory import ledger
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.samples import LevelHistory, Run, added_errors, by_generation
 
 Kind = TypeVar("Kind", bound=Frozen)
+_TASKS = 10  # newest tasks in the table; --json has all of them
 
 
 class _Manifest(Frozen):
@@ -63,6 +65,8 @@ def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -
         f"\neach sample is re-encoded at most floor(log2(n/L)) = {about['max_generation']} times, "
         f"so far at most {about['highest_generation']}"
     )
+    if about["tasks"]:
+        _show_tasks(about["tasks"])
     if about["staged"]:
         console.out.print(
             f"a task was interrupted after training {', '.join(about['staged'])}; absorb it again to resume"
@@ -107,6 +111,7 @@ def _describe(path: Path) -> dict[str, Any]:
         ],
         "buffer": manifest.n - sum(level.samples for level in levels.values()),
         "generations": [{**_describe_run(run), "error": sum(run.errors)} for run in by_generation(runs)],
+        "tasks": [_describe_task(entry) for entry in _ledger(blobs, str(file.path))],
         "staged": sorted(file.staged()),
         "memory_bytes": file.nbytes(),
         "classifier_bytes": len(model or b""),
@@ -125,6 +130,16 @@ def _known(kind: type[Kind], data: Any, name: str) -> Kind:
     return described(kind, {key: value for key, value in data.items() if key in kind.model_fields}, name)
 
 
+def _ledger(blobs: Mapping[str, bytes], path: str) -> list[ledger.Entry]:
+    names = map(ledger.part_name, ledger.first_entries(blobs))
+    return [entry for name in names for entry in ledger.from_bytes(blobs[name], f"{path}: part {name}")]
+
+
+def _describe_task(entry: ledger.Entry) -> dict[str, Any]:
+    shown = {"start", "stop", "when", "source", "classes"}
+    return {"samples": entry.samples, **entry.model_dump(mode="json", include=shown)}
+
+
 def _describe_run(run: Run) -> dict[str, Any]:
     return {"samples": run.count, "generation": run.generation, "errors": list(run.errors)}
 
@@ -135,6 +150,21 @@ def _describe_model(blob: bytes | None, digest: str, name: str) -> dict[str, Any
     model = _known(_GlobalModel, description(blob, name), name)
     state = "up to date" if model.memory == digest else "older than the memory"
     return {"state": state, "samples": model.samples, "classes": len(model.classes)}
+
+
+def _show_tasks(tasks: Sequence[dict[str, Any]]) -> None:
+    """Show the newest tasks of the ledger."""
+    rows = []
+    for number, task in list(enumerate(tasks, start=1))[-_TASKS:]:
+        names = ", ".join([*map(str, task["classes"][:5]), "..."][: len(task["classes"])])
+        when = task["when"].replace("T", " ").replace("Z", " UTC")
+        classes = f"{len(task['classes']):,} ({names})"
+        rows.append(
+            [str(number), when, f"{task['samples']:,}", printable(classes), printable(task["source"])]
+        )
+    title = f"the last {_TASKS} of {len(tasks):,} tasks" if len(tasks) > _TASKS else "tasks"
+    columns = ["task", "absorbed", "samples", "classes", "source"]
+    console.print_table(columns, rows, f"\n{title}", left=("classes", "source"))
 
 
 def _level_row(number: int, level: dict[str, Any] | None, top: int) -> list[str]:

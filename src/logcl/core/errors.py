@@ -71,5 +71,13 @@ class EngineFailed(LogCLError):
     exit_code = 9
 
 
-class PassedOver(UserWarning):
+class LogCLWarning(UserWarning):
+    """Base of all warnings; the command line prints them as one sentence."""
+
+
+class PassedOver(LogCLWarning):
     """Files that look like input but are skipped."""
+
+
+class Contradictory(LogCLWarning):
+    """Identical images with different labels."""
