@@ -525,3 +525,47 @@ def test_codes_that_cannot_be_are_refused_in_a_sentence(tmp_path, npz, logcl, op
     assert sentence in refused.err
     assert len(refused.err.splitlines()) == 1
     assert not path.exists()
+
+
+class TestInterruptedTrain:
+    @pytest.fixture
+    def interrupted(self, memory, logcl, monkeypatch):
+        """`logcl train` that gets Ctrl-C at a step."""
+
+        def run(step, *arguments):
+            def log_to(place):
+                def stop(moment):
+                    if moment.step >= step:
+                        raise KeyboardInterrupt
+
+                return stop
+
+            with monkeypatch.context() as patch:
+                patch.setattr("logcl.integrations.logs.log_to", log_to)
+                ran = logcl("train", memory, "--set", "classifier.min_steps=0", "--log", "x.csv", *arguments)
+            assert ran.code == 130
+            assert ran.out == ""
+            return ran.err
+
+        return run
+
+    EPOCHS = ("--set", "classifier.epochs=6")
+
+    def test_what_it_says_is_true(self, memory, logcl, interrupted):
+        assert interrupted(0, *self.EPOCHS) == f"logcl: interrupted; {memory} has no classifier yet\n"
+        said = interrupted(5, *self.EPOCHS)
+        kept = re.search(r"has no classifier yet, and epoch ([0-9]) of 6, from which the same command", said)
+        unfinished = {"epoch": int(kept[1]), "epochs": 6}
+        about = json.loads(logcl("inspect", memory, "--json").out)
+        assert about["classifier"] == {"state": "not trained yet", "unfinished": unfinished}
+        assert about["staged"] == []
+        assert about["memory_bytes"] < about["file_bytes"]
+        assert f"interrupted after epoch {kept[1]} of 6" in logcl("inspect", memory).out
+        assert logcl("verify", memory).code == 0
+        done = logcl("train", memory, "--set", "classifier.min_steps=0", *self.EPOCHS)
+        assert f"continued after epoch {kept[1]}, on 150 replayed samples" in done.out
+        about = json.loads(logcl("inspect", memory, "--json").out)["classifier"]
+        assert (about["state"], "unfinished" in about) == ("up to date", False)
+        assert interrupted(0).endswith("keeps its previous classifier\n")
+        said = interrupted(5, *self.EPOCHS)
+        assert "keeps its previous classifier, and epoch" in said

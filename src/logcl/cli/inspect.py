@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 from logcl.allocation import max_generation
 from logcl.cli import console
 from logcl.core.descriptions import described, description
+from logcl.core.errors import Damaged
 from logcl.core.inputs import Labels
 from logcl.core.settings import BasicSettings, Frozen
 from logcl.core.text import human_bytes, printable
 from logcl.memory import ledger
+from logcl.memory.file.header import CLASSIFIER
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.samples import LevelHistory, Run, added_errors, by_generation
 
@@ -31,6 +33,11 @@ class _GlobalModel(Frozen):
     samples: int
     classes: Labels
     memory: str
+
+
+class _Training(Frozen):
+    epoch: int
+    epochs: int
 
 
 def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -> None:
@@ -71,6 +78,11 @@ def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -
         console.out.print(
             f"a task was interrupted after training {', '.join(about['staged'])}; absorb it again to resume"
         )
+    if unfinished := about["classifier"].get("unfinished"):
+        console.out.print(
+            f"a training was interrupted after epoch {unfinished['epoch']} of {unfinished['epochs']}; `logcl "
+            f"train` with the same settings continues it"
+        )
 
 
 def _describe(path: Path) -> dict[str, Any]:
@@ -87,7 +99,7 @@ def _describe(path: Path) -> dict[str, Any]:
         levels[part] = _known(LevelHistory, {**about, **old}, f"{file.path}: part {part}")
     levels = dict(sorted(levels.items(), key=lambda item: item[1].start))
     runs = [run for level in levels.values() for run in level.runs]
-    model = file.read_classifier()
+    model, staged = file.read_classifier(), file.staged()
     return {
         "memory": str(file.path),
         "digest": header.content,
@@ -112,14 +124,17 @@ def _describe(path: Path) -> dict[str, Any]:
         "buffer": manifest.n - sum(level.samples for level in levels.values()),
         "generations": [{**_describe_run(run), "error": sum(run.errors)} for run in by_generation(runs)],
         "tasks": [_describe_task(entry) for entry in _ledger(blobs, str(file.path))],
-        "staged": sorted(file.staged()),
+        "staged": sorted(set(staged) - {CLASSIFIER}),
         "memory_bytes": file.nbytes(),
         "classifier_bytes": len(model or b""),
         "file_bytes": file.path.stat().st_size,
         "raw_bytes": manifest.n * math.prod(settings.image_shape),
         "max_generation": max_generation(manifest.last, settings.unit),
         "highest_generation": max((run.generation for run in runs), default=0),
-        "classifier": _describe_model(model, header.content, f"{file.path}: the global model"),
+        "classifier": {
+            **_describe_model(model, header.content, f"{file.path}: the global model"),
+            **_describe_training(staged.get(CLASSIFIER)),
+        },
         "settings": header.fields["settings"],
     }
 
@@ -150,6 +165,15 @@ def _describe_model(blob: bytes | None, digest: str, name: str) -> dict[str, Any
     model = _known(_GlobalModel, description(blob, name), name)
     state = "up to date" if model.memory == digest else "older than the memory"
     return {"state": state, "samples": model.samples, "classes": len(model.classes)}
+
+
+def _describe_training(blob: bytes | None) -> dict[str, Any]:
+    """What an interrupted training left."""
+    try:
+        name = "an interrupted training"
+        return {} if blob is None else {"unfinished": dict(_known(_Training, description(blob, name), name))}
+    except Damaged:
+        return {}  # nothing can continue from it
 
 
 def _show_tasks(tasks: Sequence[dict[str, Any]]) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from logcl.cli import console
-from logcl.core.errors import BadSettings
+from logcl.core.errors import BadSettings, Damaged
+
+if TYPE_CHECKING:
+    from logcl.memory.memory import Memory
 
 
 def train(
@@ -37,8 +40,19 @@ def train(
             )
     settings = override(memory.settings, asked).classifier
     callbacks = [log_to(place) for place in logs or ()]
+    before = _stored(memory)
+
+    def state() -> str:
+        if _stored(memory) != before:
+            return f"{path} has the new classifier"
+        has = f"{path} has no classifier yet" if before is None else f"{path} keeps its previous classifier"
+        kept = Classifier.unfinished(memory)
+        if kept is None:
+            return has
+        return f"{has}, and epoch {kept.epoch} of {kept.epochs}, from which the same command continues"
+
     with (
-        console.job(f"{path} keeps its previous classifier") as progress,
+        console.job(state) as progress,
         console.chosen_engine(engine, address) as runner,
     ):
         started = time.perf_counter()
@@ -46,14 +60,16 @@ def train(
             memory, recipe=settings, seed=seed, engine=runner, callbacks=callbacks, progress=progress
         )
         seconds = time.perf_counter() - started
-    about, last = classifier.about, classifier.last
+    about, last, resumed = classifier.about, classifier.last, classifier.resumed
     start = f", warm-started from that of {last.samples:,} samples," if last else ""
+    start += f", continued after epoch {resumed}," if resumed else ""
     console.show(
         as_json,
         {
             "classes": about.classes,
             "samples": about.samples,
             "from": last and last.samples,
+            "resumed": resumed,
             "seconds": seconds,
         },
         f"{path}: trained a classifier of {len(about.classes)} classes{start} on {about.samples:,} "
@@ -63,3 +79,11 @@ def train(
         console.err.print(
             f"note: trained from scratch; {path} had no classifier of this network and width to start from"
         )
+
+
+def _stored(memory: Memory) -> bytes | None:
+    """The classifier in the file, empty if it is damaged."""
+    try:
+        return memory.file.read_classifier()
+    except Damaged:
+        return b""

@@ -98,13 +98,14 @@ def new_entry(start: int, x: NDArray[np.uint8], labels: Sequence[Label], source:
 
 
 def check_is_new(task: Entry, earlier: Iterable[Entry], path: Path) -> None:
-    """Refuse a task whose images, in whatever order and with whatever labels, are those of an earlier task."""
+    """Refuse a task whose images are those of an earlier task, in any order and with any labels."""
     for entry in earlier:
         if task.images == entry.images or task.digest == entry.digest:
             raise BadInput(
-                f"the images of this task are in {path} already, as samples {entry.start:,} to {entry.stop:,}, "
-                f"absorbed on {entry.when:%Y-%m-%d at %H:%M} UTC{' from ' if entry.source else ''}"
-                f"{printable(entry.source)}; add them once more with --again (in Python again=True)"
+                f"the images of this task are in {path} already, as samples {entry.start:,} to "
+                f"{entry.stop:,}, absorbed on {entry.when:%Y-%m-%d at %H:%M} UTC"
+                f"{' from ' if entry.source else ''}{printable(entry.source)}; add them once more with "
+                f"--again (in Python again=True)"
             )
 
 
