@@ -569,3 +569,10 @@ class TestInterruptedTrain:
         assert interrupted(0).endswith("keeps its previous classifier\n")
         said = interrupted(5, *self.EPOCHS)
         assert "keeps its previous classifier, and epoch" in said
+
+
+def test_lines_tell_how_far_a_training_is_unless_it_is_quiet(memory, logcl, monkeypatch):
+    monkeypatch.setattr("logcl.core.bars.EVERY", 0.05)
+    told = logcl("train", memory).err
+    assert re.search(r"^global model [0-9]+%(, about .* left)?(, loss [0-9.]+)?$", told, re.MULTILINE)
+    assert logcl("train", memory, "--quiet").err == ""

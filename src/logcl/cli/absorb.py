@@ -36,6 +36,7 @@ def absorb(
     engine: console.EngineOption = "local",
     address: console.AddressOption = None,
     logs: console.LogOption = None,
+    quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
     """Add labelled images to a memory, created if absent; the files are not needed afterwards."""
@@ -69,7 +70,7 @@ def absorb(
         following = from_task + len(report)
         return f"tasks up to {following - 1} are in {path}; continue with --from-task {following}"
 
-    with console.job(state) as progress, console.chosen_engine(engine, address) as runner:
+    with console.job(state, quiet=quiet) as progress, console.chosen_engine(engine, address) as runner:
         callbacks = [log_to(place) for place in logs or ()]
         try:
             for task in read_tasks(

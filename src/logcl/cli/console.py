@@ -50,6 +50,7 @@ DataDirOption = Annotated[
         "--data-dir", help="Folder with the official files of named data sets; else LOGCL_DATA and downloads."
     ),
 ]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
 SetOption = Annotated[
     list[str] | None,
@@ -94,11 +95,16 @@ def chosen_engine(name: Literal["local", "ray"], address: str | None) -> Iterato
 
 
 @contextmanager
-def job(state: str | Callable[[], str], above: Callable[[], RenderableType] | None = None) -> Iterator[Bars]:
+def job(
+    state: str | Callable[[], str],
+    above: Callable[[], RenderableType] | None = None,
+    *,
+    quiet: bool = False,
+) -> Iterator[Bars]:
     """Progress bars, below what `above` returns, for a long job; Ctrl-C reports the `state` it leaves."""
     from logcl.core.bars import Bars
 
-    with Bars(err, above) as bars:
+    with Bars(err, above, quiet=quiet) as bars:
         try:
             yield bars
         except KeyboardInterrupt:

@@ -23,6 +23,7 @@ def train(
     engine: console.EngineOption = "local",
     address: console.AddressOption = None,
     logs: console.LogOption = None,
+    quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
     """Retrain the global model from replay and store it in the memory file."""
@@ -52,7 +53,7 @@ def train(
         return f"{has}, and epoch {kept.epoch} of {kept.epochs}, from which the same command continues"
 
     with (
-        console.job(state) as progress,
+        console.job(state, quiet=quiet) as progress,
         console.chosen_engine(engine, address) as runner,
     ):
         started = time.perf_counter()
