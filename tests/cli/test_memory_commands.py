@@ -3,6 +3,7 @@
 import json
 import re
 import unicodedata
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_a_folder_of_images_from_absorb_to_predict(tmp_path, folder, logcl):
 
 def test_a_second_task_grows_the_memory_and_the_classifier_is_then_old(tmp_path, folder, memory, npz, logcl):
     assert logcl("train", memory).code == 0
-    ran = logcl("absorb", memory, npz, "--json")
+    ran = logcl("absorb", memory, npz, "--again", "--json")
     report = json.loads(ran.out)
     assert report["samples"] == 300
     assert report["tasks"][0]["absorbed"] == 150
@@ -96,7 +97,7 @@ def test_train_says_whether_it_was_warm_started(memory, npz, logcl):
     first = logcl("train", memory, *warm)
     assert "trained from scratch" in first.err
     assert "warm-started" not in first.out
-    logcl("absorb", memory, npz)
+    logcl("absorb", memory, npz, "--again")
     second = logcl("train", memory, *warm)
     assert "warm-started from that of 150 samples, on 300 replayed samples" in second.out
     assert second.err == ""
@@ -116,7 +117,7 @@ def test_folders_of_folders_are_tasks(tmp_path, folder, logcl):
     report = json.loads(logcl("absorb", path, week, "--unit", 16, "--json").out)
     assert [task["absorbed"] for task in report["tasks"]] == [60, 1]
     assert Memory.open(path).settings.image_shape == (3, 32, 32)
-    again = json.loads(logcl("absorb", path, week, "--from-task", 2, "--json").out)
+    again = json.loads(logcl("absorb", path, week, "--again", "--from-task", 2, "--json").out)
     assert again["samples"] == 62
     nothing = logcl("absorb", path, week, "--from-task", 3)
     assert nothing.code == 2
@@ -133,7 +134,7 @@ def test_a_named_data_set(tmp_path, logcl):
 
 def test_plan_says_what_absorb_then_does(memory, npz, logcl):
     plan = json.loads(logcl("plan", memory, "--incoming", 150, "--json").out)
-    done = json.loads(logcl("absorb", memory, npz, "--json").out)["tasks"][0]
+    done = json.loads(logcl("absorb", memory, npz, "--again", "--json").out)["tasks"][0]
     assert [slot["level"] for slot in plan["train"]] == done["levels_trained"]
     assert plan["samples_trained"] == done["samples_trained"]
     assert plan["buffer"] == done["buffer"]
@@ -163,7 +164,7 @@ def test_inspect(memory, logcl):
 
 
 def test_inspect_shows_what_each_encoding_added(memory, npz, logcl):
-    assert logcl("absorb", memory, npz).code == 0
+    assert logcl("absorb", memory, npz, "--again").code == 0
     about = json.loads(logcl("inspect", memory, "--json").out)
     (level, small) = about["levels"]
     assert level["generations"] == [0, 1]
@@ -188,6 +189,53 @@ def test_inspect_of_an_empty_memory_and_of_a_buffer(tmp_path, digits, logcl):
     assert "error added" not in logcl("inspect", memory.path).out
     about = json.loads(logcl("inspect", memory.path, "--json").out)
     assert (about["levels"], about["generations"], about["buffer"]) == ([], [], 5)
+
+
+def test_inspect_shows_the_ledger(tmp_path, folder, logcl):
+    memory = Memory.open(tmp_path / "e.logcl", (1, 8, 8), unit=100)
+    assert json.loads(logcl("inspect", memory.path, "--json").out)["tasks"] == []
+    assert "task" not in logcl("inspect", memory.path).out
+    assert logcl("absorb", memory.path, folder).code == 0
+    (task,) = json.loads(logcl("inspect", memory.path, "--json").out)["tasks"]
+    entry = memory.ledger[0]
+    assert datetime.fromisoformat(task.pop("when").replace("Z", "+00:00")) == entry.when
+    classes = [f"digit {d}" for d in range(10)]
+    assert task == {"samples": 60, "start": 1, "stop": 60, "source": str(folder), "classes": classes}
+    shown = logcl("inspect", memory.path).out
+    assert re.search(rf"1 +{entry.when:%Y-%m-%d %H:%M:%S} UTC +60 +10 \(digit 0, .*, ...\) +{folder}", shown)
+    for row in range(12):
+        memory.absorb(np.full((1, 1, 8, 8), row), ["digit 0"], source=f"\x1b[31m{row}")
+    shown = logcl("inspect", memory.path).out
+    assert "the last 10 of 13 tasks" in shown
+    assert "[31m0\n" not in shown
+    assert "[31m1\n" not in shown
+    assert [f"\\x1b[31m{row}" in shown for row in range(2, 12)] == [True] * 10
+    assert "\x1b" not in shown
+    assert len(json.loads(logcl("inspect", memory.path, "--json").out)["tasks"]) == 13
+
+
+def test_the_same_images_are_absorbed_again_only_on_request(tmp_path, folder, logcl):
+    path = tmp_path / "pets.logcl"
+    assert logcl("absorb", path, folder, "--unit", 100).code == 0
+    before = path.read_bytes()
+    again = logcl("absorb", path, folder)
+    assert again.code == 2
+    assert again.out == ""
+    assert re.search(rf"as samples 1 to 60, absorbed on .* UTC from {folder}; .* --again", again.err)
+    assert path.read_bytes() == before
+    assert logcl("absorb", path, folder, "--again").code == 0
+    assert Memory.open(path).n == 120
+
+
+def test_contradictory_labels_are_one_sentence(tmp_path, logcl):
+    for name in ("cat", "dog"):
+        (tmp_path / "yard" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8), "red").save(tmp_path / "yard" / name / "a.png")
+    ran = logcl("absorb", tmp_path / "m.logcl", tmp_path / "yard")
+    assert ran.code == 0
+    warned = [line for line in ran.err.splitlines() if "another label" in line]
+    assert len(warned) == 1
+    assert warned[0].startswith(f"logcl: {tmp_path / 'yard'}: 1 image has identical copies")
 
 
 def test_narrow_terminals_lose_nothing(memory, logcl, monkeypatch):
@@ -426,7 +474,7 @@ def test_a_device_that_is_not_there(memory, npz, logcl, monkeypatch):
         assert ran.code == 2
         assert f"the device '{device}' cannot be used here" in ran.err
     assert memory.read_bytes() == before
-    assert logcl("--device", "cpu", "absorb", memory, npz).code == 0
+    assert logcl("--device", "cpu", "absorb", memory, npz, "--again").code == 0
 
 
 def test_help_and_usage(logcl):
@@ -452,7 +500,7 @@ def test_the_size_or_the_quality_of_a_code_is_an_option(tmp_path, npz, logcl, op
     assert logcl("absorb", path, npz, "--unit", 32, *option, *QUICK).code == 0
     codec = Memory.open(path).settings.codec
     assert (codec.bytes_per_sample, codec.psnr) == expected
-    assert logcl("absorb", path, npz, *option).code == 0  # the same again agrees
+    assert logcl("absorb", path, npz, "--again", *option).code == 0  # the same again agrees
     other = logcl("absorb", path, npz, "--psnr", 23)
     assert other.code == 2
     assert "has other settings than codec.psnr = 23" in other.err
@@ -477,3 +525,54 @@ def test_codes_that_cannot_be_are_refused_in_a_sentence(tmp_path, npz, logcl, op
     assert sentence in refused.err
     assert len(refused.err.splitlines()) == 1
     assert not path.exists()
+
+
+class TestInterruptedTrain:
+    @pytest.fixture
+    def interrupted(self, memory, logcl, monkeypatch):
+        """`logcl train` that gets Ctrl-C at a step."""
+
+        def run(step, *arguments):
+            def log_to(place):
+                def stop(moment):
+                    if moment.step >= step:
+                        raise KeyboardInterrupt
+
+                return stop
+
+            with monkeypatch.context() as patch:
+                patch.setattr("logcl.integrations.logs.log_to", log_to)
+                ran = logcl("train", memory, "--set", "classifier.min_steps=0", "--log", "x.csv", *arguments)
+            assert ran.code == 130
+            assert ran.out == ""
+            return ran.err
+
+        return run
+
+    EPOCHS = ("--set", "classifier.epochs=6")
+
+    def test_what_it_says_is_true(self, memory, logcl, interrupted):
+        assert interrupted(0, *self.EPOCHS) == f"logcl: interrupted; {memory} has no classifier yet\n"
+        said = interrupted(5, *self.EPOCHS)
+        kept = re.search(r"has no classifier yet, and epoch ([0-9]) of 6, from which the same command", said)
+        unfinished = {"epoch": int(kept[1]), "epochs": 6}
+        about = json.loads(logcl("inspect", memory, "--json").out)
+        assert about["classifier"] == {"state": "not trained yet", "unfinished": unfinished}
+        assert about["staged"] == []
+        assert about["memory_bytes"] < about["file_bytes"]
+        assert f"interrupted after epoch {kept[1]} of 6" in logcl("inspect", memory).out
+        assert logcl("verify", memory).code == 0
+        done = logcl("train", memory, "--set", "classifier.min_steps=0", *self.EPOCHS)
+        assert f"continued after epoch {kept[1]}, on 150 replayed samples" in done.out
+        about = json.loads(logcl("inspect", memory, "--json").out)["classifier"]
+        assert (about["state"], "unfinished" in about) == ("up to date", False)
+        assert interrupted(0).endswith("keeps its previous classifier\n")
+        said = interrupted(5, *self.EPOCHS)
+        assert "keeps its previous classifier, and epoch" in said
+
+
+def test_lines_tell_how_far_a_training_is_unless_it_is_quiet(memory, logcl, monkeypatch):
+    monkeypatch.setattr("logcl.core.bars.EVERY", 0.05)
+    told = logcl("train", memory).err
+    assert re.search(r"^global model [0-9]+%(, about .* left)?(, loss [0-9.]+)?$", told, re.MULTILINE)
+    assert logcl("train", memory, "--quiet").err == ""

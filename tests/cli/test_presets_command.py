@@ -97,4 +97,4 @@ def test_a_memory_of_the_paper_from_the_command_line(tmp_path, logcl, digits):
     ran = logcl("absorb", path, tmp_path / "some.npz", "--preset", "paper", *changes)
     assert ran.code == 0, ran.err
     assert Memory.open(path).settings.codec.network == "binplay"
-    assert logcl("absorb", path, tmp_path / "some.npz", "--preset", "paper").code == 0
+    assert logcl("absorb", path, tmp_path / "some.npz", "--again", "--preset", "paper").code == 0

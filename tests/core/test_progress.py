@@ -1,6 +1,8 @@
 """Progress: bars nest and disappear, steps are counted once, callbacks see every moment."""
 
 import io
+import re
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -65,6 +67,45 @@ def test_callbacks_are_called_in_order_after_the_inner_progress():
         advance(2)
     progress.log(MOMENT)
     assert recorder.calls == [("part", 2), (2, ""), MOMENT, ("a", MOMENT), ("b", MOMENT)]
+
+
+def printed(file: io.StringIO) -> str:
+    """What is printed, once there is something."""
+    for _ in range(500):
+        if "\n" in file.getvalue():
+            break
+        time.sleep(0.01)
+    return file.getvalue()
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch):
+    monkeypatch.setattr("logcl.core.bars.EVERY", 0.01)
+    file = io.StringIO()
+    with (
+        Bars(Console(file=file, width=200)) as bars,
+        bars.track("out\x1b", 4),
+        bars.track("middle", 3),
+        bars.track("inner", 10) as advance,
+    ):
+        for _ in range(5):
+            advance(note="loss 0.25")
+        time.sleep(0.1)
+        first = printed(file).splitlines()[-1]
+    assert re.fullmatch(r"out\\x1b 0%; inner 50%, about .* left, loss 0.25", first)
+    assert "middle" not in file.getvalue()
+
+
+def test_quiet_is_quiet(monkeypatch):
+    monkeypatch.setattr("logcl.core.bars.EVERY", 0.001)
+    for terminal in (False, True):
+        file = io.StringIO()
+        with (
+            Bars(Console(file=file, force_terminal=terminal), quiet=True) as bars,
+            bars.track("work", 4) as advance,
+        ):
+            advance()
+            time.sleep(0.05)
+        assert file.getvalue() == ""
 
 
 def test_bars_on_a_terminal_show_what_is_above_them_and_disappear():

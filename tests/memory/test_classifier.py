@@ -225,5 +225,117 @@ def test_more_processes_than_samples(memory, monkeypatch):
             nn.Flatten(), nn.Linear(64, 10)
         )  # batch normalisation needs more than one sample
     before = network[1].weight.detach().clone()
-    weights = _learn(now, network, settings, state, share, Silent())
+    weights = _learn(now, network, settings, state, None, None, share, Silent())
     assert not torch.equal(weights["1.weight"], before)
+
+
+class TestInterruptedTraining:
+    RECIPE = {"epochs": 8, "min_steps": 0}  # noqa: RUF012
+
+    @staticmethod
+    def interrupt_at(step):
+        def stop(moment):
+            if moment.step >= step:
+                raise KeyboardInterrupt
+
+        return [stop]
+
+    def interrupted(self, memory, epoch=5, network=None, **options):
+        """A training that is stopped while the given epoch ends."""
+        now = memory.snapshot()
+        per_epoch = max(round(now.n / now.settings.classifier.batch_size), 1)
+        with pytest.raises(KeyboardInterrupt):
+            Classifier.train(
+                memory,
+                network,
+                callbacks=self.interrupt_at(epoch * per_epoch),
+                **{"recipe": self.RECIPE, **options},
+            )
+
+    @pytest.mark.parametrize("own", [False, True], ids=["LogCL's network", "own network"])
+    def test_it_continues_and_ends_with_the_same_weights(self, memory, own):
+        whole = Classifier.train(memory, own_network() if own else None, self.RECIPE).fingerprint()
+        stored, size = memory.file.read_classifier(), memory.nbytes()
+        for epoch in (3, 6):
+            self.interrupted(memory, epoch, own_network() if own else None)
+            kept = Classifier.unfinished(Memory(memory.path))
+            assert (kept.epoch, kept.epochs) == (epoch - 1, 8)
+            assert memory.file.read_classifier() == stored
+            assert abs(memory.nbytes() - size) <= PAGE
+            assert memory.verify() == []
+        done = Classifier.train(Memory(memory.path), own_network() if own else None, self.RECIPE)
+        assert done.resumed == 5
+        assert done.fingerprint() == whole
+        assert memory.file.staged() == {}
+        assert Classifier.unfinished(memory) is None
+        assert Classifier.train(memory, own_network() if own else None, self.RECIPE).resumed == 0
+
+    def test_a_warm_start_continues_too(self, memory):
+        recipe = {**self.RECIPE, "warm_start": True, "warm_share": 1.0}
+        Classifier.train(memory, recipe=self.RECIPE)
+        before = memory.file.read_classifier()
+        whole = Classifier.train(memory, recipe=recipe).fingerprint()
+        memory.file.write_classifier(before)
+        self.interrupted(memory, recipe=recipe)
+        done = Classifier.train(memory, recipe=recipe)
+        assert (done.resumed, done.fingerprint()) == (4, whole)
+
+    def test_an_interrupt_before_the_end_of_the_first_epoch_keeps_nothing(self, memory):
+        self.interrupted(memory, epoch=1)
+        assert memory.file.staged() == {}
+        assert memory.file.read_classifier() is None
+
+    @pytest.mark.parametrize(
+        "other", [{"seed": 5}, {"recipe": {"epochs": 7, "min_steps": 0}}, {"network": own_network()}], ids=str
+    )
+    def test_another_training_drops_it(self, memory, other):
+        self.interrupted(memory)
+        with pytest.raises(KeyboardInterrupt):
+            Classifier.train(memory, **{"recipe": self.RECIPE, **other}, callbacks=self.interrupt_at(0))
+        assert memory.file.staged() == {}
+        self.interrupted(memory)
+        assert Classifier.train(memory, **{"recipe": self.RECIPE, **other}).resumed == 0
+
+    def test_a_change_of_the_memory_drops_it(self, memory, digits):
+        self.interrupted(memory)
+        memory.absorb(digits[0][900:901], digits[1][900:901])
+        assert memory.file.staged() == {}
+
+        def absorb_then_stop(moment):
+            memory.absorb(digits[0][901:902], digits[1][901:902], again=True)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            Classifier.train(memory, recipe=self.RECIPE, callbacks=[absorb_then_stop])
+        assert memory.file.staged() == {}
+
+    def test_another_memory_at_the_path_is_left_alone(self, memory, tmp_path, digits, quick):
+        other = Memory.open(tmp_path / "other.logcl", (1, 8, 8), settings=quick)
+        other.absorb(digits[0][:5], digits[1][:5])
+        content = other.path.read_bytes()
+
+        def replace(moment):
+            if moment.step > 30:
+                other.path.replace(memory.path)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            Classifier.train(memory, recipe=self.RECIPE, callbacks=[replace])
+        assert memory.path.read_bytes() == content
+
+    def test_a_process_that_is_killed_leaves_a_recent_epoch(self, memory, monkeypatch):
+        monkeypatch.setattr("logcl.memory.interrupted._WRITE_EVERY", 0.0)
+        written = []
+        stage = type(memory.file).stage
+        monkeypatch.setattr(
+            type(memory.file), "stage", lambda file, *given: (written.append(1), stage(file, *given))[1]
+        )
+        Classifier.train(memory, recipe=self.RECIPE)
+        assert len(written) == 7
+
+    def test_a_damaged_state_starts_from_scratch(self, memory):
+        whole = Classifier.train(memory, recipe=self.RECIPE).fingerprint()
+        memory.file.stage("classifier", b"nonsense")
+        assert Classifier.unfinished(memory) is None
+        assert Classifier.train(memory, recipe=self.RECIPE).fingerprint() == whole
+        assert memory.file.staged() == {}

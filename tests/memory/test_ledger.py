@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import warnings
 import zlib
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -16,7 +17,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from logcl import Classifier, Memory
-from logcl.core.errors import BadInput, BadSettings, Damaged, LogCLError
+from logcl.core.errors import BadInput, BadSettings, Contradictory, Damaged, LogCLError
+from logcl.core.progress import Silent
 from logcl.memory import ledger
 from logcl.memory.ledger import Entry, content_digest
 from logcl.memory.salvage import salvage
@@ -83,6 +85,78 @@ def test_a_hundred_tiny_tasks_leave_few_parts(memory, digits):
     assert [e.source for e in memory.ledger] == [str(row) for row in range(100)]
     assert [(e.start, e.stop) for e in memory.ledger] == [(n, n) for n in range(1, 101)]
     assert memory.verify() == []
+
+
+class TestTheSameImagesTwice:
+    @pytest.fixture
+    def held(self, memory, digits) -> Memory:
+        memory.absorb(digits[0][:3], digits[1][:3], source="sunday/")
+        memory.absorb(digits[0][3:90], digits[1][3:90], source="monday/")
+        return memory
+
+    @pytest.mark.parametrize("rows", [slice(3, 90), slice(89, 2, -1)], ids=["same order", "another order"])
+    @pytest.mark.parametrize("labels", ["same", "others"])
+    @pytest.mark.parametrize("images", ["bytes", "floats"])
+    def test_they_are_refused_unless_asked_for(self, held, digits, rows, labels, images):
+        x, y = digits[0][rows], digits[1][rows]
+        y = y if labels == "same" else (y + 1) % 10
+        x = x if images == "bytes" else x / 255
+        before = held.file.header().digest
+        when = held.ledger[1].when
+        sentence = f"as samples 4 to 90, absorbed on {when:%Y-%m-%d at %H:%M} UTC from monday/; .* --again"
+        with pytest.raises(BadInput, match=sentence):
+            Memory(held.path).absorb(x, y, source="tuesday/")
+        assert held.file.header().digest == before
+        held.absorb(x, y, again=True)
+        assert held.n == 177
+        assert len(held.ledger) == 3
+
+    def test_other_images_are_not(self, held, digits):
+        """Parts of a task, a task and more, one copy more: other tasks."""
+        x, y = digits[0][3:90], digits[1][3:90]
+        for rows in (range(86), [*range(87), 0], [*range(86), 0]):
+            held.absorb(x[list(rows)], y[list(rows)])
+
+    def test_a_task_that_was_interrupted_is_not_held(self, held, digits):
+        with pytest.raises(KeyboardInterrupt):
+            held.absorb(digits[0][90:99], digits[1][90:99], progress=Failing())
+        held.absorb(digits[0][90:99], digits[1][90:99])
+        assert held.n == 99
+
+    def test_entries_without_a_digest_of_images_know_the_task_as_it_was(self, held, digits):
+        """Early files of format 4."""
+        header = held.file.header()
+        old = [entry.model_copy(update={"images": ""}) for entry in held.ledger]
+        drop = [name for name in header.parts if name.startswith("ledger-")]
+        held.file.commit(header, header.fields, {"ledger-0": ledger.to_bytes(old)}, drop)
+        x, y = digits[0][3:90], digits[1][3:90]
+        with pytest.raises(BadInput, match="samples 4 to 90"):
+            held.absorb(x, y)
+        held.absorb(x[::-1], y[::-1])
+
+
+class Failing(Silent):
+    """Interrupted as soon as work begins."""
+
+    def track(self, description, total):
+        raise KeyboardInterrupt
+
+
+def test_identical_images_with_different_labels_are_counted(memory, digits):
+    x = digits[0][[0, 1, 0, 2, 1, 0, 3, 3]]
+    labels = ["cat", "dog", "cat\n", "cat", "cat", "cat", "dog", "dog"]
+    with pytest.warns(Contradictory, match=r"^yard/: 2 images .* first under cat and cat\\n; .*") as warned:
+        memory.absorb(x, labels, source="yard/")
+    assert len(warned) == 1
+    assert memory.n == 8
+
+
+def test_warnings_turned_into_errors_come_before_the_commit(memory, digits):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(Contradictory, match="this task: 1 image has"):
+            memory.absorb(digits[0][[0, 0]], [0, 1])
+    assert memory.n == 0
 
 
 def test_when_and_source_are_not_content(tmp_path, digits, monkeypatch):

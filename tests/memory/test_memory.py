@@ -123,7 +123,7 @@ def test_labels_of_every_kind_come_back(tmp_path, digits, quick, labels):
 def test_new_classes_are_numbered_as_they_appear(tmp_path, digits, quick):
     memory = make(tmp_path / "m.logcl", quick)
     memory.absorb(digits[0][:3], ["b", "a", "b"])
-    memory.absorb(digits[0][:3], ["c", "a", "b"])
+    memory.absorb(digits[0][3:6], ["c", "a", "b"])
     assert memory.classes == ("b", "a", "c")
 
 

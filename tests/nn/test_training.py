@@ -201,3 +201,88 @@ def test_the_last_learning_rates_are_near_zero():
         assert len(rates) == 30
         assert all(late < early for early, late in itertools.pairwise([before, *rates]))
         assert rates[-1] < 0.05 * before
+
+
+class Stop(Exception):
+    pass
+
+
+def resumable(recipe: Recipe, work: Work, channels_last: bool = False) -> nn.Module:
+    """A fit with everything that has a state: batch statistics, dropout, momentum, random losses."""
+    with seeded(generator_for(3)):
+        network = nn.Sequential(
+            nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3), nn.Dropout(0.2), nn.Flatten(), nn.Linear(48, 1)
+        )
+        x, y = torch.randn(50, 2, 4, 4), torch.randn(50, 1)
+    if channels_last:
+        network.to(memory_format=torch.channels_last)
+    fit(network, lambda rows: (network(x[rows]) - y[rows]).square().mean() + torch.rand(()), 50, recipe, work)
+    return network
+
+
+RECIPES = {
+    "adam": Recipe(epochs=6, batch_size=9, weight_decay=0.01),
+    "sgd": Recipe(epochs=6, batch_size=9, optimiser="sgd", momentum=0.9, schedule="constant"),
+    "plain sgd": Recipe(epochs=6, batch_size=9, optimiser="sgd", momentum=0.0, schedule="exponential"),
+    "cooling": Recipe(epochs=40, batch_size=50, patience=1, learning_rate=1e-6, schedule="constant"),
+    "more steps than epochs": Recipe(epochs=1, batch_size=9, min_steps=31),
+}
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_a_fit_continues_from_any_epoch_as_if_it_had_never_stopped(recipe, channels_last):
+    kept = []
+    whole = resumable(recipe, Work(generator_for(0)), channels_last).state_dict()
+
+    def keep(epoch, epochs, state):
+        kept.append((epoch, epochs, state))
+
+    watched = resumable(recipe, Work(generator_for(0), keep=keep), channels_last).state_dict()
+    assert all(torch.equal(whole[name], watched[name]) for name in whole)
+    assert [epoch for epoch, _, _ in kept] == list(range(1, len(kept) + 1))
+    assert len(kept) >= 4
+    for epoch, epochs, state in kept:
+        assert epoch < epochs
+        recorder = Recorder()
+        after = resumable(recipe, Work(generator_for(0), recorder, resume=state), channels_last).state_dict()
+        assert all(torch.equal(whole[name], after[name]) for name in whole), epoch
+        assert recorder.totals == [recorder.steps]
+
+
+def test_what_keep_raises_stops_the_fit():
+    """This is how a limit of time ends a training after an epoch."""
+
+    def keep(epoch, epochs, state):
+        if epoch == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        resumable(RECIPES["adam"], Work(generator_for(0), keep=keep))
+
+
+def damage(state: dict, name: str, value) -> dict:
+    return {**state, name: value} if value is not None else {k: v for k, v in state.items() if k != name}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("network.0.weight", None), ("network.0.weight", torch.zeros(3)),
+        ("network.9.weight", torch.zeros(3)),
+        ("network.0.weight", torch.zeros(3, 2, 3, 3, dtype=torch.float64)),
+        ("optimiser.0.exp_avg", torch.zeros(4)), ("optimiser.77.exp_avg", torch.zeros(4)),
+        ("optimiser.x.exp_avg", torch.zeros(4)), ("random.own", None), ("random.cpu", torch.zeros(3)),
+        ("random.own", torch.zeros(5056, dtype=torch.uint8)), ("numbers", None), ("numbers", torch.zeros(2)),
+        ("numbers", torch.tensor([7, 0, 0, 0, 36, 0, 0, torch.nan, torch.nan], dtype=torch.float64)),
+        ("numbers", torch.tensor([6, 0, 0, 0, 99, 0, 0, torch.nan, torch.nan], dtype=torch.float64)),
+        ("numbers", torch.tensor([6, 9, 0, 0, 36, 0, 0, torch.nan, torch.nan], dtype=torch.float64)),
+        ("numbers", torch.full((9,), torch.nan, dtype=torch.float64)),
+    ],
+)  # fmt: skip
+def test_a_state_that_does_not_fit_is_ignored(name, value):
+    kept = []
+    recipe = RECIPES["adam"]
+    whole = resumable(recipe, Work(generator_for(0), keep=lambda *given: kept.append(given[2]))).state_dict()
+    again = resumable(recipe, Work(generator_for(0), resume=damage(kept[0], name, value))).state_dict()
+    assert all(torch.equal(whole[name], again[name]) for name in whole)

@@ -34,6 +34,7 @@ def absorb(
     unit: Annotated[int | None, typer.Option(min=1, help="For a new memory: samples per unit.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="For a new memory: random seed.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Add images even if they are in already.")] = False,
     from_task: Annotated[int, typer.Option(min=1, help="Number of the first task of SOURCE to absorb.")] = 1,
     data_dir: console.DataDirOption = None,
     bytes_per_sample: console.BytesOption = None,
@@ -42,6 +43,7 @@ def absorb(
     engine: console.EngineOption = "local",
     address: console.AddressOption = None,
     logs: console.LogOption = None,
+    quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
     """Add labelled images to a memory, created if absent; the files are not needed afterwards."""
@@ -80,7 +82,7 @@ def absorb(
                 return f"tasks up to {number - 1} are in {path}; continue with --from-task {number}"
         return f"{path} is as it was before this task"
 
-    with console.job(state) as progress, console.chosen_engine(engine, address) as runner:
+    with console.job(state, quiet=quiet) as progress, console.chosen_engine(engine, address) as runner:
         callbacks = [log_to(place) for place in logs or ()]
         tasks = read_tasks(
             source, shape, first=from_task, data_dir=data_dir, skip_bad=skip_bad, progress=progress
@@ -99,8 +101,9 @@ def absorb(
                 started = time.perf_counter()
                 latest = number, task, len(memory.ledger)
                 done = memory.absorb(
-                    task.x, task.y, source=task.source, engine=runner, callbacks=callbacks, progress=progress
-                )
+                    task.x, task.y, source=task.source, again=again, engine=runner, callbacks=callbacks,
+                    progress=progress,
+                )  # fmt: skip
                 report.append(_describe(memory, task, done, time.perf_counter() - started))
                 if not as_json:
                     _show(path, lambda: console.out.print(f"{path}: {_sentence(report[-1])}"))

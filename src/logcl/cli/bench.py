@@ -36,6 +36,7 @@ def bench(
     data_dir: console.DataDirOption = None,
     engine: console.EngineOption = "local",
     address: console.AddressOption = None,
+    quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
     """Run a grid of experiments and show its tables.
@@ -61,7 +62,7 @@ def bench(
     view = _View(cells, f"{name}, {scale}")
     safe = f"finished runs are kept in {place.folder}; resume with the same command"
     with (
-        console.job(safe, view.show) as progress,
+        console.job(safe, view.show, quiet=quiet) as progress,
         progress.track(f"{name}, {scale}", len(cells)) as advance,
         console.chosen_engine(engine, address) as runner,
     ):

@@ -50,6 +50,7 @@ DataDirOption = Annotated[
         "--data-dir", help="Folder with the official files of named data sets; else LOGCL_DATA and downloads."
     ),
 ]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
 SetOption = Annotated[
     list[str] | None,
@@ -94,11 +95,16 @@ def chosen_engine(name: Literal["local", "ray"], address: str | None) -> Iterato
 
 
 @contextmanager
-def job(state: str | Callable[[], str], above: Callable[[], RenderableType] | None = None) -> Iterator[Bars]:
+def job(
+    state: str | Callable[[], str],
+    above: Callable[[], RenderableType] | None = None,
+    *,
+    quiet: bool = False,
+) -> Iterator[Bars]:
     """Progress bars, below what `above` returns, for a long job; Ctrl-C reports the `state` it leaves."""
     from logcl.core.bars import Bars
 
-    with Bars(err, above) as bars:
+    with Bars(err, above, quiet=quiet) as bars:
         try:
             yield bars
         except KeyboardInterrupt:
@@ -131,14 +137,21 @@ def new_table(title: str | None = None) -> Table:
     return Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
-    """Print a table; the first column and those without a name are left-aligned, the others right-aligned.
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str | None = None,
+    left: Sequence[str] = ("",),
+) -> None:
+    """Print a table; the first column and those named in `left` are left-aligned, the others right-aligned.
 
     On a terminal that is too narrow, each row becomes a short paragraph, so that nothing is cut off.
     """
     result = new_table()
     for position, column in enumerate(columns):
-        result.add_column(column, justify="left" if position == 0 or not column else "right", no_wrap=True)
+        result.add_column(
+            column, justify="left" if position == 0 or column in left else "right", no_wrap=True
+        )
     for row in rows:
         result.add_row(*row)
     if title:

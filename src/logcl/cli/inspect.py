@@ -10,13 +10,17 @@ from typing import Any, TypeVar
 from logcl.allocation import max_generation
 from logcl.cli import console
 from logcl.core.descriptions import described, description
+from logcl.core.errors import Damaged
 from logcl.core.inputs import Labels
 from logcl.core.settings import BasicSettings, Frozen
 from logcl.core.text import human_bytes, printable
+from logcl.memory import ledger
+from logcl.memory.file.header import CLASSIFIER
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.samples import LevelHistory, Run, added_errors, by_generation
 
 Kind = TypeVar("Kind", bound=Frozen)
+_TASKS = 10  # newest tasks in the table; --json has all of them
 
 
 class _Manifest(Frozen):
@@ -29,6 +33,11 @@ class _GlobalModel(Frozen):
     samples: int
     classes: Labels
     memory: str
+
+
+class _Training(Frozen):
+    epoch: int
+    epochs: int
 
 
 def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -> None:
@@ -63,9 +72,16 @@ def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -
         f"\neach sample is re-encoded at most floor(log2(n/L)) = {about['max_generation']} times, "
         f"so far at most {about['highest_generation']}"
     )
+    if about["tasks"]:
+        _show_tasks(about["tasks"])
     if about["staged"]:
         console.out.print(
             f"a task was interrupted after training {', '.join(about['staged'])}; absorb it again to resume"
+        )
+    if unfinished := about["classifier"].get("unfinished"):
+        console.out.print(
+            f"a training was interrupted after epoch {unfinished['epoch']} of {unfinished['epochs']}; `logcl "
+            f"train` with the same settings continues it"
         )
 
 
@@ -87,7 +103,7 @@ def _described(file: MemoryFile) -> dict[str, Any]:
         levels[part] = _known(LevelHistory, {**about, **old}, f"{file.path}: part {part}")
     levels = dict(sorted(levels.items(), key=lambda item: item[1].start))
     runs = [run for level in levels.values() for run in level.runs]
-    model = file.read_classifier()
+    model, staged = file.read_classifier(), file.staged()
     return {
         "memory": str(file.path),
         "digest": header.content,
@@ -111,14 +127,18 @@ def _described(file: MemoryFile) -> dict[str, Any]:
         ],
         "buffer": manifest.n - sum(level.samples for level in levels.values()),
         "generations": [{**_describe_run(run), "error": sum(run.errors)} for run in by_generation(runs)],
-        "staged": sorted(file.staged()),
+        "tasks": [_describe_task(entry) for entry in _ledger(blobs, str(file.path))],
+        "staged": sorted(set(staged) - {CLASSIFIER}),
         "memory_bytes": file.nbytes(),
         "classifier_bytes": len(model or b""),
         "file_bytes": file.file_bytes(),
         "raw_bytes": manifest.n * math.prod(settings.image_shape),
         "max_generation": max_generation(manifest.last, settings.unit),
         "highest_generation": max((run.generation for run in runs), default=0),
-        "classifier": _describe_model(model, header.content, f"{file.path}: the global model"),
+        "classifier": {
+            **_describe_model(model, header.content, f"{file.path}: the global model"),
+            **_describe_training(staged.get(CLASSIFIER)),
+        },
         "settings": header.fields["settings"],
     }
 
@@ -127,6 +147,16 @@ def _known(kind: type[Kind], data: Any, name: str) -> Kind:
     """Those fields of a description that `kind` has; others belong to the codec."""
     data = data if isinstance(data, Mapping) else {}
     return described(kind, {key: value for key, value in data.items() if key in kind.model_fields}, name)
+
+
+def _ledger(blobs: Mapping[str, bytes], path: str) -> list[ledger.Entry]:
+    names = map(ledger.part_name, ledger.first_entries(blobs))
+    return [entry for name in names for entry in ledger.from_bytes(blobs[name], f"{path}: part {name}")]
+
+
+def _describe_task(entry: ledger.Entry) -> dict[str, Any]:
+    shown = {"start", "stop", "when", "source", "classes"}
+    return {"samples": entry.samples, **entry.model_dump(mode="json", include=shown)}
 
 
 def _describe_run(run: Run) -> dict[str, Any]:
@@ -139,6 +169,30 @@ def _describe_model(blob: bytes | None, digest: str, name: str) -> dict[str, Any
     model = _known(_GlobalModel, description(blob, name), name)
     state = "up to date" if model.memory == digest else "older than the memory"
     return {"state": state, "samples": model.samples, "classes": len(model.classes)}
+
+
+def _describe_training(blob: bytes | None) -> dict[str, Any]:
+    """What an interrupted training left."""
+    try:
+        name = "an interrupted training"
+        return {} if blob is None else {"unfinished": dict(_known(_Training, description(blob, name), name))}
+    except Damaged:
+        return {}  # nothing can continue from it
+
+
+def _show_tasks(tasks: Sequence[dict[str, Any]]) -> None:
+    """Show the newest tasks of the ledger."""
+    rows = []
+    for number, task in list(enumerate(tasks, start=1))[-_TASKS:]:
+        names = ", ".join([*map(str, task["classes"][:5]), "..."][: len(task["classes"])])
+        when = task["when"].replace("T", " ").replace("Z", " UTC")
+        classes = f"{len(task['classes']):,} ({names})"
+        rows.append(
+            [str(number), when, f"{task['samples']:,}", printable(classes), printable(task["source"])]
+        )
+    title = f"the last {_TASKS} of {len(tasks):,} tasks" if len(tasks) > _TASKS else "tasks"
+    columns = ["task", "absorbed", "samples", "classes", "source"]
+    console.print_table(columns, rows, f"\n{title}", left=("classes", "source"))
 
 
 def _level_row(number: int, level: dict[str, Any] | None, top: int) -> list[str]:

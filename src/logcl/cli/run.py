@@ -48,6 +48,7 @@ def run(
     bytes_per_sample: console.BytesOption = None,
     psnr: console.PsnrOption = None,
     changes: console.SetOption = None,
+    quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
     """Learn a stream task by task and show accuracy, forgetting, bytes kept and seconds.
@@ -82,7 +83,7 @@ def run(
         folders = {cells[0]: out_dir}
     finished = {} if overwrite else _finished(folders)
     safe = f"finished tasks are kept; resume with the same command{' without --overwrite' * overwrite}"
-    with console.job(safe) as progress:
+    with console.job(safe, quiet=quiet) as progress:
 
         @lru_cache(maxsize=1)  # cells of one seed follow each other
         def opened(number: int) -> tuple[Stream, Settings]:

@@ -23,6 +23,7 @@ def train(
     engine: console.EngineOption = "local",
     address: console.AddressOption = None,
     logs: console.LogOption = None,
+    quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
     """Retrain the global model from replay and store it in the memory file."""
@@ -45,10 +46,14 @@ def train(
     def state() -> str:
         if _stored(memory) != before:
             return f"{path} has the new classifier"
-        return f"{path} has no classifier yet" if before is None else f"{path} keeps its previous classifier"
+        has = f"{path} has no classifier yet" if before is None else f"{path} keeps its previous classifier"
+        kept = Classifier.unfinished(memory)
+        if kept is None:
+            return has
+        return f"{has}, and epoch {kept.epoch} of {kept.epochs}, from which the same command continues"
 
     with (
-        console.job(state) as progress,
+        console.job(state, quiet=quiet) as progress,
         console.chosen_engine(engine, address) as runner,
     ):
         started = time.perf_counter()
@@ -56,14 +61,16 @@ def train(
             memory, recipe=settings, seed=seed, engine=runner, callbacks=callbacks, progress=progress
         )
         seconds = time.perf_counter() - started
-    about, last = classifier.about, classifier.last
+    about, last, resumed = classifier.about, classifier.last, classifier.resumed
     start = f", warm-started from that of {last.samples:,} samples," if last else ""
+    start += f", continued after epoch {resumed}," if resumed else ""
     console.show(
         as_json,
         {
             "classes": about.classes,
             "samples": about.samples,
             "from": last and last.samples,
+            "resumed": resumed,
             "seconds": seconds,
         },
         f"{path}: trained a classifier of {len(about.classes)} classes{start} on {about.samples:,} "

@@ -1,25 +1,35 @@
-"""Progress bars on a terminal. Apart from `progress` because rich.progress is slow to import."""
+"""Progress bars on a terminal, lines elsewhere. Not in `progress`, because rich.progress is slow to import."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 from logcl.core.progress import Advance, Progress
+from logcl.core.text import human_seconds, printable
+
+EVERY = 30.0
+"""Seconds between two lines where there is no terminal."""
+_WINDOW = 300.0  # seconds of work that an estimate is based on: one step may take a minute
 
 
 class Bars(Progress):
-    """Bars on stderr that disappear when the job ends; nothing is shown if stderr is not a terminal.
+    """Bars on stderr that disappear when the job ends; now and then a line if stderr is not a terminal.
 
-    `above` is called at every refresh and returns what to show above the bars.
+    `above` is called at every refresh and returns what to show above the bars. `quiet`: show nothing.
     """
 
     def __init__(
-        self, console: Console | None = None, above: Callable[[], RenderableType] | None = None
+        self,
+        console: Console | None = None,
+        above: Callable[[], RenderableType] | None = None,
+        *,
+        quiet: bool = False,
     ) -> None:
         console = console or Console(stderr=True)
         self._rich = _Below(
@@ -30,12 +40,17 @@ class Bars(Progress):
             TextColumn("{task.fields[note]}", style="dim", markup=False),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=quiet or not console.is_terminal,
+            speed_estimate_period=_WINDOW,
         )
         self._rich.above = above
+        self._in_lines = not (quiet or console.is_terminal)
+        self._stopped = threading.Event()
 
     def __enter__(self) -> Bars:
         self._rich.start()
+        if self._in_lines:
+            threading.Thread(target=self._print_lines, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -43,7 +58,15 @@ class Bars(Progress):
 
     def stop(self) -> None:
         """Remove the bars before something else is printed."""
+        self._stopped.set()
         self._rich.stop()
+
+    def _print_lines(self) -> None:
+        """Print the outermost and innermost bar as a line; from a thread, because a step may take long."""
+        while not self._stopped.wait(EVERY):
+            bars = self._rich.tasks
+            if line := "; ".join(_sentence(bar) for bar in [*bars[:1], *bars[1:][-1:]]):
+                self._rich.console.print(line)
 
     @contextmanager
     def track(self, description: str, total: int) -> Iterator[Advance]:
@@ -57,6 +80,17 @@ class Bars(Progress):
             yield advance
         finally:
             self._rich.remove_task(bar)
+
+
+def _sentence(bar: Task) -> str:
+    """For example: global model 37%, about 4.1 min left, loss 0.52."""
+    left = bar.time_remaining
+    parts = [
+        f"{bar.description} {bar.percentage:.0f}%",
+        "" if left is None else f"about {human_seconds(left)} left",
+        bar.fields["note"],
+    ]
+    return printable(", ".join(part for part in parts if part))
 
 
 class _Below(RichProgress):

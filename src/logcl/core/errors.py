@@ -81,3 +81,7 @@ class PassedOver(LogCLWarning):
 
 class NotReported(LogCLWarning):
     """Work that is committed, although a callback or log that was to report it failed."""
+
+
+class Contradictory(LogCLWarning):
+    """Identical images with different labels."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +20,14 @@ from logcl.core.progress import Callback, Progress, WithCallbacks
 from logcl.core.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, changed, parse_as
 from logcl.core.sharding import Shard
 from logcl.core.text import printable
+from logcl.memory.interrupted import Keeper, Unfinished, kept
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
 from logcl.nn import blobs, networks
 from logcl.nn.classification import new_network, predict_proba, train_on
 from logcl.nn.device import choose_device
 from logcl.nn.engines import Engine, Job, Local
+from logcl.nn.fit_state import State
 from logcl.nn.images import to_unit
 from logcl.nn.training import Work, generator_for, shortened
 
@@ -56,11 +59,15 @@ class Description(Frozen):
 class Classifier:
     """A trained global model, from `Classifier.train` or `Classifier.load`."""
 
-    def __init__(self, about: Description, network: nn.Module, last: Description | None = None) -> None:
+    def __init__(
+        self, about: Description, network: nn.Module, last: Description | None = None, resumed: int = 0
+    ) -> None:
         self.about = about
         self.network = network
         self.last = last
         """Describes the model of a warm start; None if trained from scratch, or loaded."""
+        self.resumed = resumed
+        """The epoch after which an interrupted training was continued; 0 if it was not."""
 
     @staticmethod
     def train(
@@ -84,6 +91,9 @@ class Classifier:
         recipe: training settings, or some of them by name, e.g. {"epochs": 3}; by default the memory's.
         engine: where to train, by default in this process; see `logcl.nn.engines`.
         callbacks: called with each `Moment`; see `logcl.integrations.logs`.
+
+        If it is interrupted in this process, the last finished epoch is kept in the file. The same training
+        continues from it and ends with the same weights; another one, or a change of the memory, drops it.
         """
         memory.file.check_writable()  # before the training, not after it
         now = memory.snapshot()
@@ -109,14 +119,22 @@ class Classifier:
                 _take_over(network, now.classes, last)
         else:
             about = _described(network, now)
+        description = Description(network=about, classes=now.classes, samples=now.n, memory=now.digest)
+        engine = engine or Local()
         # A generator cannot be sent to another process, but its state can.
-        job = Job("the global model", _learn, (now, network, settings, work.generator.get_state()))
-        trained = (engine or Local()).together(job, work.progress)
+        start = work.generator.get_state()
+        keeper = Keeper(memory, now.digest, _digest(description, network, settings, start))
+        resumed, state = keeper.load() if isinstance(engine, Local) else (0, None)
+        arguments = now, network, settings, start, state, keeper if isinstance(engine, Local) else None
+        try:
+            trained = engine.together(Job("the global model", _learn, arguments), work.progress)
+        except BaseException:
+            keeper.store()
+            raise
         network.load_state_dict(trained)
         network.eval()
-        description = Description(network=about, classes=now.classes, samples=now.n, memory=now.digest)
         memory.store_classifier(blobs.pack(description, blobs.weights(network, "network")), now)
-        return Classifier(description, network, last.about if last else None)
+        return Classifier(description, network, last.about if last else None, resumed)
 
     @staticmethod
     def load(memory: Memory, network: nn.Module | None = None) -> Classifier:
@@ -143,6 +161,11 @@ class Classifier:
     def describe(memory: Memory) -> Description:
         """The description of the global model stored in the memory's file."""
         return _read(memory, f"{memory.path}: the global model")[0]
+
+    @staticmethod
+    def unfinished(memory: Memory) -> Unfinished | None:
+        """What the file keeps of an interrupted training, which the same training would continue."""
+        return kept(memory)[0]
 
     @property
     def classes(self) -> tuple[Label, ...]:
@@ -173,6 +196,14 @@ class Classifier:
         if not len(pixels):
             return np.empty((0, len(self.classes)), dtype=np.float32)
         return predict_proba(self.network, pixels)
+
+
+def _digest(about: Description, network: nn.Module, settings: ClassifierSettings, state: Tensor) -> str:
+    """Stands for a training: of equal ones, one can continue the other."""
+    digest = hashlib.sha256(blobs.pack(about, blobs.weights(network, "network")))
+    digest.update(settings.model_dump_json().encode())
+    digest.update(state.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _read(memory: Memory, name: str) -> tuple[Description, dict[str, Tensor]]:
@@ -245,17 +276,21 @@ def _learn(
     now: Snapshot,
     network: nn.Module,
     settings: ClassifierSettings,
-    state: Tensor,
+    start: Tensor,
+    resume: State | None,
+    keep: Callable[[int, int, State], None] | None,
     shard: Shard,
     progress: Progress,
 ) -> dict[str, Tensor]:
-    """Train a network on one process's shard of the samples; returns the weights.
+    """Train a network on one process's shard of the samples, with a generator in the state `start`.
+
+    Returns the weights.
 
     Each process decodes only its own samples. Gradients are averaged over processes after every batch, and
     the batch size is divided among them.
     """
     generator = torch.Generator()
-    generator.set_state(state)
+    generator.set_state(start)
     if shard.rank:
         generator = generator_for(int(torch.randint(2**62, (), generator=generator)), shard.rank)
     network.to(choose_device())
@@ -274,5 +309,5 @@ def _learn(
         x, y = (cache[0][chosen], cache[1][chosen]) if cache else now.fetch(mine[chosen])
         return x, torch.from_numpy(y)
 
-    train_on(trained, fetch, count, settings, Work(generator, progress, "global model"))
+    train_on(trained, fetch, count, settings, Work(generator, progress, "global model", keep, resume))
     return {name: value.cpu() for name, value in network.state_dict().items()}

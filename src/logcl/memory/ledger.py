@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 import zlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import FailFast, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from logcl.core.errors import BadInput, Damaged
+from logcl.core.errors import BadInput, Contradictory, Damaged
 from logcl.core.inputs import Label, Labels
 from logcl.core.settings import MOST_SAMPLES, Frozen
 from logcl.core.text import printable
@@ -45,6 +47,8 @@ class Entry(Frozen):
     """Labels of the task."""
     digest: str = Field(pattern="^[0-9a-f]{32}$")
     """`content_digest` of images and labels."""
+    images: str = Field("", pattern="^([0-9a-f]{32})?$")
+    """Digest of the images alone, in any order; empty in entries of early files."""
 
     @property
     def samples(self) -> int:
@@ -63,17 +67,46 @@ def content_digest(x: NDArray[np.uint8], labels: Sequence[Label]) -> str:
 
 
 def new_entry(start: int, x: NDArray[np.uint8], labels: Sequence[Label], source: str) -> Entry:
-    """The entry of a task that arrives now; `start` is its first sample index."""
+    """The entry of a task that arrives now; `start` is its first sample index.
+
+    Warns if identical images have different labels.
+    """
     try:
         _SOURCE.validate_python(source).encode()
     except ValueError as error:
         raise BadInput(
             f"source is {printable(source)[:100]!r}; give a text of up to 4,096 characters"
         ) from error
+    each = [hashlib.sha256(image.data).digest() for image in np.ascontiguousarray(x)]
+    labels_of: dict[bytes, dict[Label, None]] = {}
+    for image, label in zip(each, labels, strict=True):
+        labels_of.setdefault(image, {})[label] = None
+    if unclear := [list(found) for found in labels_of.values() if len(found) > 1]:
+        first, second = (printable(label) for label in unclear[0][:2])
+        count = "1 image has" if len(unclear) == 1 else f"{len(unclear):,} images have"
+        warnings.warn(
+            f"{printable(source) or 'this task'}: {count} identical copies under another label, the first "
+            f"under {first} and {second}; all of them are kept, so check the labels",
+            Contradictory,
+            stacklevel=3,
+        )
     return Entry(
         start=start, stop=start + len(x) - 1, when=datetime.now(timezone.utc).replace(microsecond=0),
         source=source, classes=tuple(dict.fromkeys(labels)), digest=content_digest(x, labels),
+        images=hashlib.sha256(b"".join(sorted(each))).hexdigest()[:32],
     )  # fmt: skip
+
+
+def check_is_new(task: Entry, earlier: Iterable[Entry], path: Path) -> None:
+    """Refuse a task whose images are those of an earlier task, in any order and with any labels."""
+    for entry in earlier:
+        if task.images == entry.images or task.digest == entry.digest:
+            raise BadInput(
+                f"the images of this task are in {path} already, as samples {entry.start:,} to "
+                f"{entry.stop:,}, absorbed on {entry.when:%Y-%m-%d at %H:%M} UTC"
+                f"{' from ' if entry.source else ''}{printable(entry.source)}; add them once more with "
+                f"--again (in Python again=True)"
+            )
 
 
 def part_name(first: int) -> str:

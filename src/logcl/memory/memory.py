@@ -33,7 +33,7 @@ from logcl.memory.changes import changes, continues
 from logcl.memory.datasets import ReplayDataset, ReplayStream
 from logcl.memory.file.header import Header
 from logcl.memory.file.memory_file import MemoryFile
-from logcl.memory.ledger import Entry, new_entry
+from logcl.memory.ledger import Entry, check_is_new, new_entry
 from logcl.memory.loading import Loader
 from logcl.memory.manifest import Manifest
 from logcl.memory.presets import preset as preset_settings
@@ -168,6 +168,7 @@ class Memory:
         labels: Any,
         *,
         source: str = "",
+        again: bool = False,
         engine: Engine | None = None,
         callbacks: Sequence[Callback] = (),
         progress: Progress | None = None,
@@ -177,6 +178,7 @@ class Memory:
         images: (n, C, H, W), or (n, H, W) for one channel; uint8, or floats in [0, 1].
         labels: n integers or n strings.
         source: where they come from, for the ledger.
+        again: whether images that are all those of an earlier task are added once more, instead of refused.
         engine: what fits the levels, by default this process; see `logcl.nn.engines`.
         callbacks: called with a `Moment` now and then; see `logcl.integrations.logs`.
 
@@ -195,6 +197,8 @@ class Memory:
                 raise BadInput("the task is empty; give at least one sample")
             first, last = now.manifest.last + 1, now.manifest.last + len(x)
             entry = new_entry(first, x, named.tolist(), source)
+            if not again:
+                check_is_new(entry, now.ledger, self.path)
             plan = allocation.plan(first - 1, last, now.settings.unit)
 
             # Retired levels are replayed a last time; what is in the buffer or arrives now is still raw.

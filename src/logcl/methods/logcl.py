@@ -46,7 +46,7 @@ class LogCL(Method):
         names = [self.problem.classes[number] for number in task.y]
         self.arrival = np.append(self.arrival, np.arange(len(self.arrival), len(self.arrival) + len(task)))
         with self.problem.clock("absorb"):
-            absorbed = self.memory.absorb(task.x, names, progress=self.problem.progress)
+            absorbed = self.memory.absorb(task.x, names, again=True, progress=self.problem.progress)
         self._plan = absorbed.plan
         for slot, order in absorbed.orders.items():
             held = self.arrival[slot.start - 1 : slot.stop]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from logcl.core.errors import LogCLError
 from logcl.core.progress import Moment, Progress, Silent
 from logcl.core.settings import Recipe
 from logcl.nn.device import choose_device
+from logcl.nn.fit_state import State, captured, restored
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
@@ -33,6 +34,11 @@ class Work:
     generator: torch.Generator
     progress: Progress = field(default_factory=Silent)
     description: str = "training"
+    keep: Callable[[int, int, State], None] | None = None
+    """Called after every epoch but the last with its number, the number of epochs and the state of the fit;
+    may raise to stop."""
+    resume: Mapping[str, Tensor] | None = None
+    """What `keep` was given, to continue as if the fit had never stopped; ignored if it does not fit."""
 
     def part(self, name: str) -> Work:
         """The same work with `name` appended to its description."""
@@ -56,14 +62,19 @@ def fit(
     The same generator state gives the same weights. Returns the mean loss of the last interval of the
     schedule and leaves the network in evaluation mode.
     """
-    steps = total_steps(recipe, count)
+    steps, per_epoch = total_steps(recipe, count), steps_per_epoch(recipe, count)
     optimiser = _optimiser(network, recipe)
-    schedule = _Schedule(recipe, steps, steps_per_epoch(recipe, count))
+    schedule = _Schedule(recipe, steps, per_epoch)
     network.train()
     total = torch.zeros(())
-    mean, since = math.nan, 0
-    with seeded(work.generator), work.progress.track(work.description, steps) as advance:
-        for step, rows in enumerate(_batches(count, recipe, steps, work.generator), start=1):
+    mean, since, done = math.nan, 0, 0
+    with seeded(work.generator), ExitStack() as stack:
+        if work.resume and (numbers := restored(work.resume, network, optimiser, schedule, work.generator)):
+            done, since, mean = int(numbers[0]), int(numbers[1]), numbers[2]
+            total = torch.tensor(numbers[3])
+        steps -= done
+        advance = stack.enter_context(work.progress.track(work.description, steps))
+        for step, rows in enumerate(_batches(count, recipe, steps, work.generator), start=done + 1):
             rate = recipe.learning_rate * schedule.factor(step)
             for group in optimiser.param_groups:
                 group["lr"] = rate
@@ -87,8 +98,12 @@ def fit(
                 schedule.observe(step, mean)
             advance(note="" if math.isnan(mean) else f"loss {mean:.4g}")
             if step == schedule.end:
-                advance(steps - step)  # completes the bar if training stops early
+                advance(done + steps - step)  # completes the bar if training stops early
                 break
+            if work.keep is not None and step % per_epoch == 0:
+                numbers = [step, since, mean, float(total), *schedule.numbers()]
+                state = captured(numbers, network, optimiser, work.generator)
+                work.keep(step // per_epoch, -(-schedule.end // per_epoch), state)
     network.eval()
     return mean
 
@@ -168,6 +183,19 @@ class _Schedule:
         if self.recipe.schedule == "exponential":
             return self.recipe.decay ** ((step - 1) // self.steps_per_epoch)
         return 1.0
+
+    def numbers(self) -> list[float]:
+        """What `take` needs to continue."""
+        return [self.end, self._best, self._stale, *(self._cooling or (math.nan, math.nan))]
+
+    def take(self, step: int | float, numbers: Sequence[float]) -> bool:
+        """Continue after `step` with the `numbers` of another schedule; False if they make no sense."""
+        end, best, stale, since, factor = numbers
+        if not (step < end <= self._planned and (math.isnan(since) or (since <= step and 0 < factor <= 1))):
+            return False
+        self.end, self._best, self._stale = int(end), best, int(stale)
+        self._cooling = None if math.isnan(since) else (int(since), factor)
+        return True
 
     def observe(self, step: int, loss: float) -> None:
         """Start to cool down when the loss has not fallen for `patience` intervals."""

@@ -143,7 +143,7 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         assert self.memory is not None
         entry = _find(self.memory, pixels, labels)
         if entry is None:
-            self.memory.absorb(pixels, labels, source=source)
+            self.memory.absorb(pixels, labels, source=source, again=True)  # streams may repeat images
             entry = self.memory.ledger[-1]
         self._last = max(self._last or 0, entry.stop)
 

@@ -205,7 +205,7 @@ class EstimatorMemory:
     def absorb(self, X: NDArray[Any], labels: NDArray[Any]) -> None:
         """Add one task of rows (n, features) to the memory."""
         with _training:
-            self.memory.absorb(self.images(X), labels)
+            self.memory.absorb(self.images(X), labels, again=True)  # like any `partial_fit`
 
     def check_exists(self) -> None:
         """Raise if the file was deleted meanwhile."""

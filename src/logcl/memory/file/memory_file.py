@@ -196,6 +196,11 @@ class MemoryFile:
         with self._changing(before) as database:
             database.execute(f"DELETE FROM parts WHERE {_IS_STAGED}")
 
+    def unstage(self, name: str) -> None:
+        """Delete one piece of staged work."""
+        with committing(self.path) as database:
+            _delete_staged(database, name)
+
     def read_classifier(self) -> bytes | None:
         """The global model, or None. It is derived from the memory, so the header does not list it."""
         with self._reading() as database:
@@ -223,6 +228,7 @@ class MemoryFile:
                         f"written to it, train again"
                     )
             _put(database, CLASSIFIER, data)
+            _delete_staged(database, CLASSIFIER)
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each part."""
@@ -334,6 +340,10 @@ def _stored(database: sqlite3.Connection, name: str) -> tuple[bytes, bytes] | No
 
 def _put(database: sqlite3.Connection, name: str, data: bytes) -> None:
     database.execute("INSERT OR REPLACE INTO parts VALUES (?, ?, ?)", (name, digest_of(data), data))
+
+
+def _delete_staged(database: sqlite3.Connection, name: str) -> None:
+    database.execute("DELETE FROM parts WHERE name = ?", (_STAGED + name,))
 
 
 def _write(
