@@ -225,5 +225,5 @@ def test_more_processes_than_samples(memory, monkeypatch):
             nn.Flatten(), nn.Linear(64, 10)
         )  # batch normalisation needs more than one sample
     before = network[1].weight.detach().clone()
-    weights = _learn(now, network, settings, state, share, Silent())
+    weights = _learn(now, network, settings, state, None, share, Silent())
     assert not torch.equal(weights["1.weight"], before)

@@ -43,7 +43,12 @@ def train(
     ):
         started = time.perf_counter()
         classifier = Classifier.train(
-            memory, recipe=settings, seed=seed, engine=runner, callbacks=callbacks, progress=progress
+            memory,
+            recipe=settings if asked else None,
+            seed=seed,
+            engine=runner,
+            callbacks=callbacks,
+            progress=progress,
         )
         seconds = time.perf_counter() - started
     about, last = classifier.about, classifier.last

@@ -154,6 +154,11 @@ class Autoencoder(QuantisedCodec):
         """Symbols of an image."""
         return self.spec.decoder.length
 
+    @property
+    def widest(self) -> int:  # type: ignore[override]
+        """Values per image in the widest layer of the decoder."""
+        return self.spec.decoder.widest
+
     def images(self, inputs: Tensor) -> Tensor:
         """Through the decoder."""
         image: Tensor = self.decoder(inputs)

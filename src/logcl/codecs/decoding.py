@@ -22,16 +22,18 @@ def decode(
     inputs: Callable[[Rows], NDArray[np.float32]],
     rows: Rows,
     image_shape: ImageShape,
+    widest: int = 0,
 ) -> Tensor:
-    """Images (m, C, H, W), uint8 on the CPU, of what `inputs(rows)` gives the decoder."""
-    at_once, device = rows_at_once(image_shape), choose_device()
-    blocks = [
-        (decoder(torch.from_numpy(inputs(rows[start : start + at_once])).to(device)) * 255)
-        .round()
-        .to("cpu", torch.uint8)
-        for start in range(0, len(rows), at_once)
-    ]
-    return torch.cat(blocks) if blocks else torch.empty((0, *image_shape), dtype=torch.uint8)
+    """Images (m, C, H, W), uint8 on the CPU, of what `inputs(rows)` gives the decoder.
+
+    widest: values per image in the decoder's widest layer.
+    """
+    at_once, device = rows_at_once(image_shape, widest), choose_device()
+    images = torch.empty((len(rows), *image_shape), dtype=torch.uint8)
+    for start in range(0, len(rows), at_once):
+        decoded = decoder(torch.from_numpy(inputs(rows[start : start + at_once])).to(device))
+        images[start : start + at_once] = decoded.mul_(255).round_().to("cpu", torch.uint8)
+    return images
 
 
 @torch.no_grad()

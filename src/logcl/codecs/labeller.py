@@ -50,10 +50,10 @@ class LabelSettings(Frozen):
 
 
 @torch.no_grad()
-def read(labeller: nn.Module, images: Tensor) -> NDArray[np.int64]:
+def read(labeller: nn.Module, spec: networks.ClassifierSpec, images: Tensor) -> NDArray[np.int64]:
     """The most probable class of each uint8 image (n, C, H, W)."""
     device = next(labeller.parameters()).device
-    blocks = images.split(rows_at_once(images.shape[1:]))
+    blocks = images.split(rows_at_once(images.shape[1:], spec.widest))
     parts = [labeller(to_unit(block.to(device))).argmax(dim=1).cpu() for block in blocks]
     classes: NDArray[np.int64] = torch.cat(parts).numpy()
     return classes

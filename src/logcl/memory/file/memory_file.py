@@ -86,6 +86,10 @@ class MemoryFile:
         parts = {}
         with reading(self.path) as database:
             header = self._header(database)
+            # In a forged file several parts may lie on the same pages.
+            (total,) = database.execute("SELECT total(length(data)) FROM parts").fetchone()
+            if total > self.path.stat().st_size:
+                raise self._damaged("its parts are larger than the file")
             for name, digest in header.parts.items():
                 if digest not in known:
                     stored = _stored(database, name)
