@@ -108,7 +108,9 @@ def _classifier(shape: ImageShape, classes: list[Any], network: str = "convnet",
 def _weights(
     build: Callable[[Any], torch.nn.Module], spec: Any, prefix: str, kind: Any = None
 ) -> dict[str, Any]:
-    return blobs.weights(build(spec).float(), prefix, kind)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return blobs.weights(build(spec), prefix, kind)
 
 
 def _level(n: int, codec: dict[str, Any], codes: Tensors, classes: int = 1, **more: Any) -> dict[str, Any]:
@@ -473,6 +475,7 @@ def _run(words: list[str], shown: Path) -> None:
         output = os.open(shown, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w") for number in (1, 2))
         whole = training._batches
         training._batches = lambda *given: islice(whole(*given), 3)
         if words:

@@ -119,19 +119,18 @@ class Cosine(QuantisedCodec):
         images = torch.empty((len(rows), *self.spec.shape), dtype=torch.uint8)
         lines, columns = grid(self.spec.shape)
         height = block(self.spec.shape)[1]
-        some = max(
-            2 * _LARGE // (columns * self.length), 1
-        )  # lines of blocks that are entropy decoded at once
+        some = max(_LARGE // (columns * self.length), 1)  # lines of blocks, entropy decoded at once
         for image, row in zip(images, rows, strict=True):
             for first in range(0, lines, some):
                 wanted = np.arange(first * columns, min(first + some, lines) * columns)
                 symbols = codes.symbols(np.array([row]), wanted).reshape(-1, columns, self.length)
-                for line, part in enumerate(symbols, start=first):
-                    tiles = self._tiles(torch.from_numpy(codes.scaled(part)).to(choose_device()))
-                    strip = tiles.unflatten(0, (1, columns)).permute(0, 2, 3, 1, 4).flatten(3)[0]
+                for line, whole in enumerate(symbols, start=first):
+                    parts = np.array_split(whole, min(-(-whole.size // 2**19), columns))
+                    inputs = (torch.from_numpy(codes.scaled(part)).to(choose_device()) for part in parts)
+                    tiles = [self._tiles(part).mul_(255).round_().to("cpu", torch.uint8) for part in inputs]
+                    strip = torch.cat(tiles).permute(1, 2, 0, 3).flatten(2)
                     place = image[:, line * height : (line + 1) * height]
-                    strip = strip[:, : place.shape[1], : place.shape[2]]
-                    place.copy_(strip.mul(255).round_())
+                    place[:] = strip[:, : place.shape[1], : place.shape[2]]
         return images
 
     def _tiles(self, inputs: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from logcl.nn.training import Work, generator_for, shortened, total_steps
 
 # Bytes that training takes, and per byte of the file: for decoded images (a larger memory is decoded on the
 # fly), for the activations of a batch (a larger one is split), and for those of one image (or it is refused).
-_CACHE, _BATCH, _IMAGE, _PER_BYTE = 2**26, 2**27, 2**28, 32
+_CACHE, _BATCH, _IMAGE, _PER_BYTE = 2**26, 2**26, 2**28, 32
 _VISITS, _EPOCHS = 2**22, 1000  # samples that a recipe from the file may visit, or visits per sample
 _GLOBAL = 0x91  # key of the global model's random generator, distinct from those of the levels
 
