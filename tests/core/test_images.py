@@ -17,7 +17,7 @@ def test_blocks_are_bounded_in_bytes(shape):
 
 
 def test_blocks_are_bounded_by_the_widest_layer():
-    assert rows_at_once((1, 8, 8), widest=2**20) == 32
+    assert rows_at_once((1, 8, 8), widest=2**20) == 16
     assert rows_at_once((1, 8, 8), widest=2**40) == 1
 
 

@@ -282,6 +282,6 @@ def _symbols(analysis: Analysis, x: NDArray[np.uint8]) -> Tensor:
     device = next(analysis.parameters()).device
     blocks = [
         analysis(to_unit(block.to(device))).round().clamp(-entropy.LARGEST, entropy.LARGEST).cpu()
-        for block in torch.from_numpy(x).split(rows_at_once(x.shape[1:]))
+        for block in torch.from_numpy(x).split(rows_at_once(x.shape[1:], analysis.encoder.spec.widest))
     ]
     return torch.cat(blocks).to(torch.int16)

@@ -30,7 +30,7 @@ from logcl.nn.images import to_unit
 from logcl.nn.training import Work
 
 _LARGEST_BLOCK = 32
-_LARGE = 2**22  # values of an image that is decoded some blocks at a time
+_LARGE = 2**20  # values of an image that is decoded some blocks at a time
 _TOLERANCE = 0.1  # relative miss of the target bytes up to which the step of another level is kept
 _CALIBRATION = 2048  # images that the step is chosen on
 
@@ -119,7 +119,7 @@ class Cosine(QuantisedCodec):
         images = torch.empty((len(rows), *self.spec.shape), dtype=torch.uint8)
         lines, columns = grid(self.spec.shape)
         height = block(self.spec.shape)[1]
-        some = max(_LARGE // (columns * self.length), 1)  # lines of blocks, entropy decoded at once
+        some = max(4 * _LARGE // (columns * self.length), 1)  # lines of blocks, entropy decoded at once
         for image, row in zip(images, rows, strict=True):
             for first in range(0, lines, some):
                 wanted = np.arange(first * columns, min(first + some, lines) * columns)

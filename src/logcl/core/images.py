@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_BLOCK_BYTES, _LAYER_BYTES = 2**22, 2**27
+_BLOCK_BYTES, _LAYER_BYTES = 2**22, 2**26
 
 
 def rows_at_once(image_shape: Sequence[int], widest: int = 0) -> int:
     """Images (C, H, W) per block outside training: at least 1, at most 1,024, and 4 MB as float32.
 
-    widest: values per image in the widest layer of a network; a block has at most 128 MB of them.
+    widest: values per image in the widest layer of a network; a block has at most 64 MB of them.
     """
     rows = min(_BLOCK_BYTES // (4 * math.prod(image_shape)), _LAYER_BYTES // (4 * max(widest, 1)), 1024)
     return max(rows, 1)

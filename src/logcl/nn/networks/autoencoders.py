@@ -49,10 +49,15 @@ class AutoencoderSpec(Frozen):
         if self.network == "conv":
             cells = -(-height // 4) * -(-columns // 4)
             planes, inner, last = -(-self.length // cells), padded(self.width), padded(4 * channels)
-            return max((padded(planes) + 2 * inner) * cells, 8 * inner * cells, 4 * (inner + last) * cells)
+            return max(
+                (padded(planes) + 2 * inner) * cells,
+                8 * inner * cells,
+                4 * (inner + last) * cells,
+                8 * last * cells,
+            )
         if self.network == "binplay":
             return 12 * padded(self.width) * (height + 4) * (columns + 4)
-        return self.code_length + self.width + channels * pixels
+        return self.code_length + max(self.width, 512) + channels * pixels
 
     @property
     def code_length(self) -> int:
