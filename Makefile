@@ -36,7 +36,7 @@ torture: install
 
 # Mutated memory files and images, for long: twenty minutes.
 fuzz: install
-	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture files images
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture files images resources
 
 # The tests of the Avalanche plugin, in a separate environment with avalanche-lib: two minutes.
 avalanche: .venv-avalanche/.installed

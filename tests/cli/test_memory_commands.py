@@ -268,6 +268,39 @@ def test_export_npz_and_png_hold_the_same_samples(tmp_path, memory, digits, logc
     assert "tree already exists" in again.err
 
 
+def test_export_writes_labels_in_blocks(tmp_path, digits, logcl, quick, monkeypatch):
+    monkeypatch.setattr("logcl.cli.export._BLOCK", 4000)
+    names = ["x" * 1000 if label == 3 else f"digit {label}" for label in digits[1][:60].tolist()]
+    Memory.open(tmp_path / "m.logcl", (1, 8, 8), settings=quick).absorb(digits[0][:60], names)
+    assert logcl("export", tmp_path / "m.logcl", tmp_path / "out").code == 0
+    with np.load(tmp_path / "out.npz") as arrays:
+        assert arrays["y"].tolist() == names
+        assert arrays["y"].dtype == "<U1000"
+    monkeypatch.setattr("logcl.cli.export._MOST_LABELS", 10_000)
+    refused = logcl("export", tmp_path / "m.logcl", tmp_path / "more")
+    assert refused.code == 2
+    assert "60 labels of up to 1000 characters do not fit an .npz" in refused.err
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+def test_networks_that_give_no_numbers(tmp_path, memory, digits, logcl, value):
+    """`verify` reports weights that are no numbers; `predict` never prints NaN."""
+    from logcl import Classifier
+    from logcl.nn import blobs
+
+    classifier = Classifier.train(Memory.open(memory))
+    tensors = blobs.weights(classifier.network, "network")
+    tensors = {k: v * 0 + value if v.is_floating_point() else v for k, v in tensors.items()}
+    Memory.open(memory).file.write_classifier(blobs.pack(classifier.about, tensors))
+    Image.fromarray(digits[0][0, 0]).save(tmp_path / "a.png")
+    verified, predicted = logcl("verify", memory), logcl("predict", memory, tmp_path / "a.png", "--json")
+    assert predicted.code == 5
+    assert "NaN" not in predicted.out
+    if value != 3e38:  # finite, but no image gives a finite result
+        assert verified.code == 1
+        assert "no numbers" in verified.out
+
+
 def test_class_names_cannot_lead_out_of_the_export(tmp_path, digits, logcl, quick):
     memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), settings=quick)
     names = ["../../evil", "/etc/passwd", "a/b", "a\\b", "..", "", "A/B", "con\x01", "x" * 300]

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from logcl.codecs import entropy
+from logcl.codecs import cosine, entropy
 from logcl.codecs.base import Codec, Fitted
 from logcl.codecs.cosine import (
     Cosine,
@@ -186,3 +186,14 @@ def test_near_nothing_rounds_to_nothing():
     exact = torch.tensor([0.59, 0.61, -0.59, -0.61, 1.59, -1.61, 0.0, 1e9])
     found = rounded(exact, 1.0)
     assert found.tolist() == [0, 1, 0, -1, 1, -2, 0, entropy.LARGEST]
+
+
+@pytest.mark.parametrize("shape", [(1, 70, 100), (3, 33, 64), (2, 32, 31)])
+def test_large_images_are_decoded_some_blocks_at_a_time(monkeypatch, shape):
+    fitted = fit_codec(smooth(5, shape), CosineSettings(psnr=30))
+    whole = decoded(fitted)
+    for large in (1, 5000):
+        monkeypatch.setattr(cosine, "_LARGE", large)
+        difference = np.abs(decoded(fitted).astype(int) - whole)
+        assert difference.max() <= 1  # products of other sizes round differently
+        assert difference.mean() < 1e-3

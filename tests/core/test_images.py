@@ -13,11 +13,16 @@ from logcl.core.images import rows_at_once, squared_errors
 def test_blocks_are_bounded_in_bytes(shape):
     rows = rows_at_once(shape)
     assert 1 <= rows <= 1024
-    assert rows == 1 or rows * 4 * np.prod(shape) <= 2**24
+    assert rows == 1 or rows * 4 * np.prod(shape) <= 2**22
+
+
+def test_blocks_are_bounded_by_the_widest_layer():
+    assert rows_at_once((1, 8, 8), widest=2**20) == 16
+    assert rows_at_once((1, 8, 8), widest=2**40) == 1
 
 
 def test_block_sizes():
-    assert [rows_at_once(s) for s in ((1, 8, 8), (3, 32, 32), (3, 256, 256))] == [1024, 1024, 21]
+    assert [rows_at_once(s) for s in ((1, 8, 8), (3, 32, 32), (3, 256, 256))] == [1024, 341, 5]
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7 * 4 * 18, 2**24], ids=["one image", "seven", "all"])

@@ -34,6 +34,12 @@ def test_images_of_another_shape_are_refused_with_the_shapes_that_are_accepted(s
         as_pixels(np.zeros(shape, np.uint8), (2, 3, 5) if len(shape) == 3 else (1, 3, 4))
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float8_e5m2])
+def test_types_that_numpy_does_not_have(kind):
+    x = torch.tensor([0.0, 0.25, 0.5, 1.0]).reshape(1, 1, 2, 2)
+    assert as_pixels(x.to(kind), (1, 2, 2)).ravel().tolist() == [0, 64, 128, 255]
+
+
 @given(labels)
 def test_labels_are_kept(values):
     for form in (values, np.array(values, dtype=object), tuple(values)):

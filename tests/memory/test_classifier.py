@@ -225,7 +225,7 @@ def test_more_processes_than_samples(memory, monkeypatch):
             nn.Flatten(), nn.Linear(64, 10)
         )  # batch normalisation needs more than one sample
     before = network[1].weight.detach().clone()
-    weights = _learn(now, network, settings, state, None, None, share, Silent())
+    weights = _learn(now, network, settings, state, None, None, None, share, Silent())
     assert not torch.equal(weights["1.weight"], before)
 
 
@@ -335,7 +335,7 @@ class TestInterruptedTraining:
 
     def test_a_damaged_state_starts_from_scratch(self, memory):
         whole = Classifier.train(memory, recipe=self.RECIPE).fingerprint()
-        memory.file.stage("classifier", b"nonsense")
+        memory.file.stage(memory.file.header(), "classifier", b"nonsense")
         assert Classifier.unfinished(memory) is None
         assert Classifier.train(memory, recipe=self.RECIPE).fingerprint() == whole
         assert memory.file.staged() == {}

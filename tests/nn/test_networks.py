@@ -115,3 +115,29 @@ def test_a_smaller_network_is_the_largest_that_the_ratio_allows(spec, ratio):
     if small.width < spec.width:
         wider = spec.model_copy(update={"width": small.width + 1})
         assert weight_count(wider) > ratio * weight_count(spec)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (16, 64, 48)])
+@pytest.mark.parametrize("width", [1, 16, 40])
+def test_activations_are_estimated_from_above(shape, width):
+    """What blocks and batches are bounded by; measured without allocating anything."""
+
+    def measured(build, spec, *given):
+        found = []
+        with torch.device("meta"):
+            network = build(spec)
+            network.eval()
+            for layer in network.modules():
+                if not list(layer.children()) and not isinstance(layer, torch.nn.Flatten):
+                    layer.register_forward_hook(lambda _, a, b: found.append((a[0].numel(), b.numel())))
+            network(torch.empty(1, *given))
+        return max(a + b for a, b in found), sum(b for _, b in found)
+
+    for kind in ("convnet", "mlp", "lenet", "resnet18"):
+        spec = ClassifierSpec(network=kind, image_shape=shape, classes=10, width=width)
+        widest, total = measured(classifier, spec, *shape)
+        assert widest <= 1.3 * spec.widest
+        assert total <= 1.1 * spec.activations
+    for kind in ("mlp", "conv", "binplay", "superposed"):
+        spec = AutoencoderSpec(network=kind, image_shape=shape, length=10, width=width)
+        assert measured(decoder, spec, spec.code_length)[0] <= 1.3 * spec.widest

@@ -187,11 +187,11 @@ def test_arrays_that_lie(tmp_path, arrays):
 
 def test_deflated_nothing(tmp_path, monkeypatch):
     """A megabyte must not become a gigabyte."""
-    monkeypatch.setattr("logcl.streams.arrays._SMALL", 10**6)
+    monkeypatch.setattr("logcl.streams.arrays._MOST", 10**6)
     file = save(tmp_path / "a.npz", x=described("|u1", "(6, 1000, 1000)", bytes(6 * 10**6)))
     with pytest.raises(DataError, match="far more bytes than the file"):
         read_npz(file)
-    monkeypatch.setattr("logcl.streams.arrays._SMALL", 10**7)
+    monkeypatch.setattr("logcl.streams.arrays._MOST", 10**7)
     assert read_npz(file)[0].shape == (6, 1, 1000, 1000)
 
 

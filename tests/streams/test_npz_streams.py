@@ -51,11 +51,21 @@ def test_floats_are_scaled(save, rng, dtype, order, compressed):
     assert np.array_equal(images[:, 0], np.rint(x.astype(np.float64) * 255))
 
 
-def test_blocks_join(save, rng, monkeypatch):
-    monkeypatch.setattr("logcl.streams.arrays._BLOCK_BYTES", 200)
-    x = rng.integers(0, 256, (50, 8, 8, 3), dtype=np.uint8)
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("block", [1, 20, 200, 5000, 10**6])
+def test_blocks_join(save, rng, monkeypatch, order, block):
+    monkeypatch.setattr("logcl.streams.arrays._BLOCK_BYTES", block)
+    x = np.array(rng.integers(0, 256, (50, 8, 8, 3)), np.uint8, order=order)
     images, _ = read_npz(save(x=x, y=np.zeros(50, int)))
     assert np.array_equal(images, x.transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("kind", ["<U1000000", "|S1000000"])
+def test_labels_as_long_as_the_longest(save, kind):
+    """A compressed megabyte of labels must not become gigabytes."""
+    path = save(compressed=True, x=np.zeros((40, 8, 8), np.uint8), y=np.full(40, "a", kind))
+    with pytest.raises(BadInput, match="each label takes the room of the longest"):
+        read_npz(path)
 
 
 def test_own_test_part_is_kept(save, rng):

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.torture import disk, flips, fuzz, kills, power, readers
+from tests.torture import disk, flips, fuzz, kills, power, readers, resources
 from tests.torture.outcome import Outcome
 
 SEED = 1
@@ -31,6 +31,7 @@ TRIALS: dict[str, Callable[[Path], Outcome]] = {
     "readers": lambda folder: readers.trial(4, 5, folder),
     "files": lambda folder: fuzz.files(folder, seconds=600, seed=SEED),
     "images": lambda folder: fuzz.images(folder, seconds=600, seed=SEED),
+    "resources": lambda folder: resources.trial(221, SEED, folder),
 }
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.torture import fuzz
+from tests.torture import fuzz, resources
 from tests.torture.mutants import mutant_picture, pictures
 
 
@@ -42,3 +42,11 @@ def test_mutants_are_the_same_for_the_same_seed():
     for name in sources:
         one, other = (mutant_picture(name, sources, random.Random(3)) for _ in range(2))
         assert one == other or name.endswith(".npz")  # a zip contains a timestamp
+
+
+def test_forged_files_cost_no_more_than_their_size_justifies(tmp_path):
+    outcome = resources.trial(len(resources.KINDS), 3, tmp_path, largest=300_000)
+    assert outcome.lost == 0, losses(outcome)
+    assert all(
+        outcome.details[f"commands that {what}"] for what in ("ended with a result", "refused the file")
+    )

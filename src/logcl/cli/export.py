@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from logcl.core.progress import Progress
     from logcl.memory.snapshot import Snapshot
 
+_BLOCK, _MOST_LABELS = 2**24, 2**32  # bytes of labels written at once, and in all
+
 
 def export(
     path: console.MemoryArgument,
@@ -59,16 +61,28 @@ def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
     import numpy as np
 
     shape = (now.n, *now.settings.image_shape)
-    labels = np.empty(now.n, dtype=np.int64)
+    kind = np.dtype(np.int64)
+    if now.classes and isinstance(now.classes[0], str):
+        kind = np.dtype(f"<U{max(map(len, map(str, now.classes))) or 1}")
+    if now.n * kind.itemsize > _MOST_LABELS:
+        raise BadInput(
+            f"{now.n:,} labels of up to {kind.itemsize // 4} characters do not fit an .npz, in which each "
+            f"takes the room of the longest; use --format png"
+        )
+    numbers = np.empty(now.n, np.min_scalar_type(len(now.classes)))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         with archive.open("x.npy", "w", force_zip64=True) as file:
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             for start, x, y in now.pieces(progress):
-                file.write(x.numpy().tobytes())
-                labels[start : start + len(y)] = y
-        with archive.open("y.npy", "w") as file:
-            np.lib.format.write_array(file, np.array(now.classes)[labels] if now.n else labels)
+                file.write(x.numpy().data)
+                numbers[start : start + len(y)] = y
+        with archive.open("y.npy", "w", force_zip64=True) as file:
+            header = {"descr": kind.str, "fortran_order": False, "shape": (now.n,)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for start in range(0, now.n, _BLOCK // kind.itemsize):
+                some = numbers[start : start + _BLOCK // kind.itemsize].tolist()
+                file.write(np.array([now.classes[number] for number in some], kind).tobytes())
 
 
 def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:

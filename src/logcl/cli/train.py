@@ -58,7 +58,12 @@ def train(
     ):
         started = time.perf_counter()
         classifier = Classifier.train(
-            memory, recipe=settings, seed=seed, engine=runner, callbacks=callbacks, progress=progress
+            memory,
+            recipe={name.removeprefix("classifier."): value for name, value in asked.items()} or None,
+            seed=seed,
+            engine=runner,
+            callbacks=callbacks,
+            progress=progress,
         )
         seconds = time.perf_counter() - started
     about, last, resumed = classifier.about, classifier.last, classifier.resumed

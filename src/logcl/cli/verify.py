@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from logcl.cli import console
-from logcl.core.errors import LogCLError, NotTrained
+from logcl.core.errors import BadSettings, LogCLError, NotTrained
 from logcl.core.text import printable
 
 
@@ -31,8 +31,8 @@ def verify(
         try:
             if not problems:
                 Classifier.load(memory)
-        except NotTrained:
-            pass
+        except (NotTrained, BadSettings):
+            pass  # there is none, or it is intact but too wide for the size of the file
         except LogCLError as error:
             problems = [str(error)]
         salvaged = salvage(path, target) if target else None

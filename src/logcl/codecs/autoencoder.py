@@ -146,6 +146,11 @@ class Autoencoder(QuantisedCodec):
         """Symbols of an image."""
         return self.spec.decoder.length
 
+    @property
+    def widest(self) -> int:  # type: ignore[override]
+        """Values per image in the widest layer of the decoder."""
+        return self.spec.decoder.widest
+
     def images(self, inputs: Tensor) -> Tensor:
         """Through the decoder."""
         image: Tensor = self.decoder(inputs)
@@ -193,7 +198,8 @@ class Analysis(nn.Module):
 
     def codes(self, x: NDArray[np.uint8]) -> QuantisedCodes:
         """The codes of images (n, C, H, W): their positions, rounded."""
-        return QuantisedCodes.of(in_blocks(self, torch.from_numpy(x)).round(), len(x))
+        positions = in_blocks(self, torch.from_numpy(x), self.encoder.spec.widest)
+        return QuantisedCodes.of(positions.round(), len(x))
 
 
 class Logistic(nn.Module):

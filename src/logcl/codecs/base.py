@@ -168,6 +168,10 @@ class Codec(abc.ABC):
     def decode(self, codes: Any, rows: Rows) -> Tensor:
         """Images (m, C, H, W) of some samples: uint8, on the CPU, decoded in blocks of bounded size."""
 
+    def check(self, codes: Any, rows: Rows) -> None:
+        """Raise `Damaged` if some samples cannot be decoded; may leave out what cannot fail."""
+        self.decode(codes, rows)
+
     def coarsen(self, codes: Any, factor: int = 2) -> Codes:
         """The same samples in fewer bytes, steps `factor` times as large, without decoding images.
 

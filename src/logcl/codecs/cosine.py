@@ -20,14 +20,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.codecs import entropy
-from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings
+from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
 from logcl.codecs.decoding import in_blocks
 from logcl.codecs.quantised import FINENESS, ROUNDING, QuantisedCodec, QuantisedCodes
 from logcl.core.errors import Damaged
 from logcl.core.settings import ImageShape
+from logcl.nn.device import choose_device
 from logcl.nn.training import Work
 
 _LARGEST_BLOCK = 32
+_LARGE = 2**20  # values of an image that is decoded some blocks at a time
 _TOLERANCE = 0.1  # relative miss of the target bytes up to which the step of another level is kept
 _CALIBRATION = 2048  # images that the step is chosen on
 
@@ -105,13 +107,43 @@ class Cosine(QuantisedCodec):
 
     def images(self, inputs: Tensor) -> Tensor:
         """Quarters of symbols (n · blocks, coefficients) → images (n, C, H, W) in [0, 1]."""
+        return self._joined(self._tiles(inputs))
+
+    def decode(self, codes: QuantisedCodes, rows: Rows) -> Tensor:
+        """Images (m, C, H, W); of large ones some blocks at a time."""
+        if math.prod(self.spec.shape) <= _LARGE:
+            return super().decode(codes, rows)
+        images = torch.empty((len(rows), *self.spec.shape), dtype=torch.uint8)
+        lines, columns = grid(self.spec.shape)
+        height = block(self.spec.shape)[1]
+        some = max(4 * _LARGE // (columns * self.length), 1)  # lines of blocks, entropy decoded at once
+        for image, row in zip(images, rows, strict=True):
+            for first in range(0, lines, some):
+                wanted = np.arange(first * columns, min(first + some, lines) * columns)
+                symbols = codes.symbols(np.array([row]), wanted).reshape(-1, columns, self.length)
+                for line, whole in enumerate(symbols, start=first):
+                    parts = np.array_split(whole, min(-(-whole.size // 2**19), columns))
+                    inputs = (torch.from_numpy(codes.scaled(part)).to(choose_device()) for part in parts)
+                    tiles = [self._tiles(part).mul_(255).round_().to("cpu", torch.uint8) for part in inputs]
+                    strip = torch.cat(tiles).permute(1, 2, 0, 3).flatten(2)
+                    place = image[:, line * height : (line + 1) * height]
+                    place[:] = strip[:, : place.shape[1], : place.shape[2]]
+        return images
+
+    def _tiles(self, inputs: Tensor) -> Tensor:
+        """(n · blocks, coefficients) → (n · blocks, C, h, w) in [0, 1]."""
+        sides = block(self.spec.shape)
+        bases = (_basis(side).to(inputs.device) for side in sides)
+        pixels = torch.einsum("nuvw,uc,vh,wx->nchx", inputs.unflatten(1, sides), *bases)
+        return pixels.mul_(self.spec.step * FINENESS).add_(0.5).clamp_(0, 1)
+
+    def _joined(self, tiles: Tensor) -> Tensor:
+        """(n · blocks, C, h, w) → (n, C, H, W)."""
         shape = self.spec.shape
         (channels, height, width), (rows, columns) = block(shape), grid(shape)
-        bases = (_basis(side).to(inputs.device) for side in (channels, height, width))
-        pixels = torch.einsum("nuvw,uc,vh,wx->nchx", inputs.unflatten(1, (channels, height, width)), *bases)
-        tiles = (pixels * (self.spec.step * FINENESS)).reshape(-1, rows, columns, channels, height, width)
+        tiles = tiles.reshape(-1, rows, columns, channels, height, width)
         image = tiles.permute(0, 3, 1, 4, 2, 5).reshape(-1, channels, rows * height, columns * width)
-        return (image + 0.5).clamp(0, 1)[:, :, : shape[1], : shape[2]]
+        return image[:, :, : shape[1], : shape[2]]
 
     @classmethod
     def restore(cls, spec: CosineSpec, weights: Mapping[str, Tensor], name: str) -> Cosine:

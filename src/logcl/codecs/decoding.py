@@ -22,21 +22,26 @@ def decode(
     inputs: Callable[[Rows], NDArray[np.float32]],
     rows: Rows,
     image_shape: ImageShape,
+    widest: int = 0,
 ) -> Tensor:
-    """Images (m, C, H, W), uint8 on the CPU, of what `inputs(rows)` gives the decoder."""
-    at_once, device = rows_at_once(image_shape), choose_device()
-    blocks = [
-        (decoder(torch.from_numpy(inputs(rows[start : start + at_once])).to(device)) * 255)
-        .round()
-        .to("cpu", torch.uint8)
-        for start in range(0, len(rows), at_once)
-    ]
-    return torch.cat(blocks) if blocks else torch.empty((0, *image_shape), dtype=torch.uint8)
+    """Images (m, C, H, W), uint8 on the CPU, of what `inputs(rows)` gives the decoder.
+
+    widest: values per image in the decoder's widest layer.
+    """
+    at_once, device = rows_at_once(image_shape, widest), choose_device()
+    images = torch.empty((len(rows), *image_shape), dtype=torch.uint8)
+    for start in range(0, len(rows), at_once):
+        decoded = decoder(torch.from_numpy(inputs(rows[start : start + at_once])).to(device))
+        images[start : start + at_once] = decoded.mul_(255).round_().to("cpu", torch.uint8)
+    return images
 
 
 @torch.no_grad()
-def in_blocks(function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """What `function` gives for uint8 images (n, C, H, W), n ≥ 1, as floats in [0, 1]; on the CPU."""
+def in_blocks(function: Callable[[Tensor], Tensor], images: Tensor, widest: int = 0) -> Tensor:
+    """What `function` gives for uint8 images (n, C, H, W), n ≥ 1, as floats in [0, 1]; on the CPU.
+
+    widest: values per image in its widest layer.
+    """
     device = choose_device()
-    blocks = images.split(rows_at_once(images.shape[1:]))
+    blocks = images.split(rows_at_once(images.shape[1:], widest))
     return torch.cat([function(to_unit(block.to(device))).cpu() for block in blocks])

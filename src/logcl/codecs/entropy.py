@@ -30,6 +30,7 @@ _PRECISION = 12
 _TOTAL = 1 << _PRECISION  # sum of the frequencies of a table
 _LOWEST = 1 << 16  # the smallest state between symbols, and the initial state of every stream
 _TABLES = 64  # from four times as many channels on, channels of similar spread share a table
+_AT_ONCE = 2**23  # symbols encoded together: each takes two dozen bytes meanwhile
 _END = 3  # bytes of the final state of every stream
 _STEPS = 4096  # symbols per stream, about: short codes share a stream, or their final states would dominate
 
@@ -103,17 +104,27 @@ def from_tensors(arrays: Mapping[str, NDArray[np.generic]], samples: int, channe
 def encode(symbols: Symbols) -> Coded:
     """Code symbols (n, channels), n ≥ 1, with tables of the frequencies found in them."""
     counted = _count(symbols)
-    table_of, tables = counted.table_of, _Tables(counted)
+    tables = _Tables(counted)
     samples, channels = symbols.shape
     together = _samples_per_stream(channels)
-    streams = -(-samples // together)
-    missing = streams * together - samples
+    block = max(_AT_ONCE // (together * channels), 1) * together
     # The last stream is padded with each channel's cheapest symbol.
-    filled = np.concatenate([symbols, np.repeat(tables.cheapest[table_of][None], missing, axis=0)])
-    lanes = filled.reshape(streams, together * channels)
+    padding = np.repeat(tables.cheapest[counted.table_of][None], -samples % together, axis=0)
+    parts = []
+    for start in range(0, samples, block):
+        rows = symbols[start : start + block]
+        filled = np.concatenate([rows, padding]) if start + block >= samples else rows
+        parts.append(_streams(filled.reshape(-1, together * channels), counted, tables))
+    lengths, data = zip(*parts, strict=True)
+    return replace(counted, lengths=np.concatenate(lengths), data=np.concatenate(data))
 
-    positions = lanes.astype(np.int64) + tables.offset[np.tile(table_of, together)]
-    live = np.flatnonzero(np.tile(counted.sizes[table_of] > 1, together))
+
+def _streams(lanes: Symbols, counted: Coded, tables: _Tables) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Code symbols (streams, steps): the bytes of each stream, and all streams."""
+    streams, steps = lanes.shape
+    together = steps // counted.channels
+    positions = lanes.astype(np.int64) + tables.offset[np.tile(counted.table_of, together)]
+    live = np.flatnonzero(np.tile(counted.sizes[counted.table_of] > 1, together))
     # The small state costs up to log2(17/16) = 0.0875 bits per symbol above the ideal.
     room = int(np.ceil((tables.cost()[positions].sum(axis=1).max() + 0.09 * len(live)) / 8)) + 16
     buffer = np.empty((streams, room), dtype=np.uint8)
@@ -134,7 +145,7 @@ def encode(symbols: Symbols) -> Coded:
     for _ in range(_END):
         emit(np.arange(streams))
     used = np.arange(room) >= at[:, None]
-    return replace(counted, lengths=room - at, data=buffer[used])
+    return room - at, buffer[used]
 
 
 def mean_bytes(symbols: Symbols) -> float:
@@ -176,7 +187,10 @@ def decode(coded: Coded, rows: NDArray[np.integer], name: str) -> Symbols:
         lanes[step] = here - tables.offset[table]
         state[:] = tables.frequency[here] * (state >> _PRECISION) + slot - tables.start[here]
         for _ in range(2):
-            take(np.flatnonzero(state < _LOWEST))
+            low = np.flatnonzero(state < _LOWEST)
+            if not len(low):
+                break
+            take(low)
     if np.any(state != _LOWEST) or np.any(at != ends):
         raise _damaged(name, "codes do not decode")
     samples: Symbols = lanes.T.reshape(-1, coded.channels)[which * together + np.asarray(rows) % together]
@@ -217,10 +231,14 @@ def _count(symbols: Symbols) -> Coded:
         edges = np.linspace(spread.min(), spread.max(), _TABLES)
         _, table_of = np.unique(np.digitize(spread, edges), return_inverse=True)
     lowest, sizes, frequencies = [], [], []
+    lows, highs, rows = symbols.min(axis=0), symbols.max(axis=0), max(_AT_ONCE // channels, 1)
     for table in range(int(table_of.max()) + 1):
-        mine = symbols[:, table_of == table]
-        low = int(mine.min())
-        counts = np.bincount((mine.ravel() - low).astype(np.int64))
+        mine = table_of == table
+        low, high = int(lows[mine].min()), int(highs[mine].max())
+        counts = np.zeros(high - low + 1, np.int64)
+        for start in range(0, samples, rows):
+            some = symbols[start : start + rows, mine].ravel().astype(np.int64) - low
+            counts += np.bincount(some, minlength=len(counts))
         lowest.append(low)
         sizes.append(len(counts))
         frequencies.append(_scaled(counts))

@@ -169,7 +169,12 @@ class IndexDecoder(Codec):
     def decode(self, codes: IndexCodes, rows: Rows) -> Tensor:
         """Images (m, C, H, W)."""
         spec = self.spec.decoder
-        return decode(self.decoder, lambda some: inputs(codes.indices[some], spec), rows, spec.image_shape)
+        given = lambda some: inputs(codes.indices[some], spec)  # noqa: E731
+        return decode(self.decoder, given, rows, spec.image_shape, spec.widest)
+
+    def check(self, codes: IndexCodes, rows: Rows) -> None:
+        """One of them: codes are computed, and a decoder cannot fail for some only."""
+        self.decode(codes, rows[:1])
 
     def weights(self) -> dict[str, Tensor]:
         """Of the decoder."""

@@ -49,10 +49,12 @@ class LabelSettings(Frozen):
         return 0 if self.kind == "stored" or classes < 2 else total_steps(self.training, samples)
 
 
-def read(labeller: nn.Module, images: Tensor) -> NDArray[np.int64]:
+def read(labeller: nn.Module, spec: networks.ClassifierSpec, images: Tensor) -> NDArray[np.int64]:
     """The most probable class of each uint8 image (n, C, H, W)."""
     # Not the scores of all images: those would take four bytes per image and class.
-    classes: NDArray[np.int64] = in_blocks(lambda image: labeller(image).argmax(dim=1), images).numpy()
+    classes: NDArray[np.int64] = in_blocks(
+        lambda image: labeller(image).argmax(dim=1), images, spec.widest
+    ).numpy()
     return classes
 
 

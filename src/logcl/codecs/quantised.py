@@ -15,6 +15,7 @@ from logcl.codecs import entropy
 from logcl.codecs.base import Codec, Rows
 from logcl.codecs.decoding import decode
 from logcl.core.errors import Damaged
+from logcl.core.images import rows_at_once
 
 FINENESS = 4
 """Integers per unit of a decoder's input: symbols are read as quarters."""
@@ -22,6 +23,7 @@ ROUNDING = 0.4
 """Fraction of a step that is added before rounding down: values near zero become zero, which saves more bytes
 than it costs in quality."""
 _LARGEST_FACTOR = 2**16
+_SYMBOLS = 2**23  # entropy decoded at once
 
 
 class QuantisedCodec(Codec):
@@ -29,6 +31,8 @@ class QuantisedCodec(Codec):
 
     blocks: int = 1
     """Rows of integers per image."""
+    widest: int = 0
+    """Values per image in the widest layer of what `images` runs through."""
 
     @property
     @abc.abstractmethod
@@ -41,7 +45,28 @@ class QuantisedCodec(Codec):
 
     def decode(self, codes: QuantisedCodes, rows: Rows) -> Tensor:
         """Images (m, C, H, W)."""
-        return decode(self.images, codes.inputs, rows, self.spec.shape)
+        shape, size = self.spec.shape, self.blocks * self.length
+        at_once = rows_at_once(shape, max(self.widest, size))
+        # Many streams are entropy decoded at once: one after the other takes almost as long for each.
+        group = at_once * max(_SYMBOLS // (at_once * size), 1)
+        images = torch.empty((len(rows), *shape), dtype=torch.uint8)
+        for start in range(0, len(rows), group):
+            symbols = codes.symbols(rows[start : start + group]).reshape(-1, size)
+
+            def given(some: Rows, symbols: NDArray[np.int16] = symbols) -> NDArray[np.float32]:
+                return codes.scaled(symbols[some].reshape(-1, self.length))
+
+            every = np.arange(len(symbols))
+            images[start : start + group] = decode(self.images, given, every, shape, max(self.widest, size))
+        return images
+
+    def check(self, codes: QuantisedCodes, rows: Rows) -> None:
+        """Entropy decode them; what follows cannot fail."""
+        some = max(_SYMBOLS // (self.blocks * self.length), 1)
+        blocks = np.arange(self.blocks)
+        for start in range(0, len(rows), some):
+            for part in np.array_split(blocks, -(-self.blocks * self.length // _SYMBOLS)):
+                codes.symbols(rows[start : start + some], part)
 
     def coarsen(self, codes: QuantisedCodes, factor: int = 2) -> QuantisedCodes:
         """Integers in larger steps; the decoder reads them as it did before."""
@@ -75,16 +100,21 @@ class QuantisedCodes:
     def __len__(self) -> int:
         return self.coded.samples // self.blocks
 
-    def symbols(self, rows: Rows) -> NDArray[np.int16]:
-        """Stored integers (m · blocks, length)."""
-        every = (np.asarray(rows)[:, None] * self.blocks + np.arange(self.blocks)).ravel()
+    def symbols(self, rows: Rows, blocks: Rows | None = None) -> NDArray[np.int16]:
+        """Stored integers (m · blocks, length), by default of all blocks of each image."""
+        blocks = np.arange(self.blocks) if blocks is None else blocks
+        every = (np.asarray(rows)[:, None] * self.blocks + blocks).ravel()
         return entropy.decode(self.coded, every, self.name)
+
+    def scaled(self, symbols: NDArray[np.int16]) -> NDArray[np.float32]:
+        """What the decoder is given for stored integers: quarters."""
+        inputs: NDArray[np.float32] = symbols.astype(np.float32)
+        inputs *= self.factor / FINENESS
+        return inputs
 
     def inputs(self, rows: Rows) -> NDArray[np.float32]:
         """What the decoder is given: quarters of integers, (m · blocks, length)."""
-        inputs: NDArray[np.float32] = self.symbols(rows).astype(np.float32)
-        inputs *= self.factor / FINENESS
-        return inputs
+        return self.scaled(self.symbols(rows))
 
     def select(self, rows: Rows) -> QuantisedCodes:
         """The codes of some samples; lossless, but their tables are counted anew."""

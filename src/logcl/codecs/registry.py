@@ -89,4 +89,7 @@ def from_bytes(blob: bytes, name: str) -> Codec:
     except ValueError as error:
         raise damaged(name, error) from error
     spec, weights = blobs.unpack(blob, kind.Spec, name)
-    return kind.restore(spec, weights, name)
+    codec = kind.restore(spec, weights, name)
+    if strange := set(weights) - set(codec.weights()):
+        raise damaged(name, ValueError(f"nothing reads its tensor {min(strange)[:100]}"))
+    return codec

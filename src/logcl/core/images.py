@@ -8,16 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_BLOCK_BYTES = 2**24
+_BLOCK_BYTES, _LAYER_BYTES = 2**22, 2**26
 
 
-def rows_at_once(image_shape: Sequence[int]) -> int:
-    """Images (C, H, W) per block outside training: 16 MB as float32, at least 1 and at most 1,024 images.
+def rows_at_once(image_shape: Sequence[int], widest: int = 0) -> int:
+    """Images (C, H, W) per block outside training: at least 1, at most 1,024, and 4 MB as float32.
 
-    The activations of a network take a few dozen times the bytes of its images, so a block stays below
-    about half a gigabyte.
+    widest: values per image in the widest layer of a network; a block has at most 64 MB of them.
     """
-    return min(max(_BLOCK_BYTES // (4 * math.prod(image_shape)), 1), 1024)
+    rows = min(_BLOCK_BYTES // (4 * math.prod(image_shape)), _LAYER_BYTES // (4 * max(widest, 1)), 1024)
+    return max(rows, 1)
 
 
 def squared_errors(x: NDArray[np.uint8], z: NDArray[np.uint8]) -> NDArray[np.float64]:

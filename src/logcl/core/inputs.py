@@ -131,7 +131,11 @@ def number_classes(
 
 def _as_array(values: Any) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a tensor; checked without importing torch
-        values = values.detach().cpu().numpy()
+        values = values.detach().cpu()
+        try:
+            values = values.numpy()
+        except TypeError:  # a type that numpy does not have, e.g. bfloat16
+            values = values.float().numpy()
     try:
         return np.asarray(values)
     except ValueError as error:

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 
 from logcl.allocation import Slot
 from logcl.codecs import bits as codes
 from logcl.core.errors import Damaged
 from logcl.core.settings import MOST_SAMPLES, Frozen, ImageShape
+from logcl.memory import claims
 from logcl.memory.local_model import live_indices, live_mask
 from logcl.memory.samples import Run, Samples
 from logcl.nn import blobs
-
-_SMALL, _RATIO = 2**26, 128  # most bytes of pixels, or of pixels per deflated byte
 
 
 class Description(Frozen):
@@ -73,41 +73,47 @@ def to_bytes(chunk: Chunk) -> bytes:
         start=chunk.start, stop=chunk.stop, count=len(samples), image_shape=(channels, height, width),
         label_bits=label_bits,
     )  # fmt: skip
-    pixels = np.frombuffer(_deflated(samples.x.tobytes()), np.uint8).copy()
+    claim = claims.of_samples(about.slot.samples, about.image_shape, claims.RAW)
+    pixels = np.frombuffer(_deflated(samples.x, claim), np.uint8).copy()
     labels = codes.pack_integers(samples.y, label_bits)
     tensors = {"pixels": torch.from_numpy(pixels), "labels": torch.from_numpy(labels)}
     return blobs.pack(about, tensors | live_mask(about.slot, samples.indices))
 
 
-def _deflated(pixels: bytes) -> bytes:
-    deflated = zlib.compress(pixels, 9)
-    if len(pixels) <= max(_SMALL, _RATIO * len(deflated)):
+def _deflated(pixels: NDArray[np.uint8], claim: int) -> bytes:
+    content = np.ascontiguousarray(pixels).data
+    deflated = zlib.compress(content, 9)
+    if not claims.missing_bytes(claim, len(deflated)):
         return deflated
     # A reader must not inflate far more than it reads. Without matching, deflate shrinks by at most 8.
     plain = zlib.compressobj(9, strategy=zlib.Z_HUFFMAN_ONLY)
-    return plain.compress(pixels) + plain.flush()
+    return plain.compress(content) + plain.flush()
 
 
 def from_bytes(blob: bytes, image_shape: ImageShape, name: str) -> Chunk:
-    """What `to_bytes` was given. Inflates no more than the description claims."""
+    """What `to_bytes` was given.
+
+    Inflates no more than the description claims; what all parts claim is checked before, see `claims`.
+    """
     about, tensors = blobs.unpack(blob, Description, name)
     size = about.count * int(np.prod(image_shape))
     arrays = {key: value.numpy() for key, value in tensors.items() if value.dtype == torch.uint8}
     labels, deflated = arrays.get("labels"), arrays.get("pixels")
     sound = (
         about.image_shape == image_shape
+        and set(tensors) <= {"pixels", "labels", "live"}
         and about.count <= about.slot.samples <= 8 * len(blob)
         and deflated is not None
         and deflated.ndim == 1
         # Deflate shrinks by at most 1032: a larger claim is false, and refused before it is allocated.
-        and size <= min(1032 * len(deflated), max(_SMALL, _RATIO * len(deflated)))
+        and size <= 1032 * len(deflated)
         and labels is not None
         and labels.shape == (-(-about.count * about.label_bits // 8),)
     )
     if not sound or labels is None or deflated is None:
         raise Damaged(f"{name} does not hold what it describes; `logcl verify` says what is intact")
     try:
-        pixels = zlib.decompressobj().decompress(deflated.tobytes(), size + 1)
+        pixels = zlib.decompressobj().decompress(deflated.data, size + 1)
     except zlib.error as error:
         raise Damaged(f"{name} cannot be inflated ({error}); `logcl verify` says what is intact") from error
     if len(pixels) != size:

@@ -19,7 +19,7 @@ from logcl.core.inputs import Label, Labels, as_pixels
 from logcl.core.progress import Callback, Progress, WithCallbacks
 from logcl.core.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, changed, parse_as
 from logcl.core.sharding import Shard
-from logcl.core.text import printable
+from logcl.core.text import human_bytes, printable
 from logcl.memory.interrupted import Keeper, Unfinished, kept
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
@@ -29,9 +29,14 @@ from logcl.nn.device import choose_device
 from logcl.nn.engines import Engine, Job, Local
 from logcl.nn.fit_state import State
 from logcl.nn.images import to_unit
-from logcl.nn.training import Work, generator_for, shortened
+from logcl.nn.training import Work, generator_for, shortened, total_steps
 
-_CACHE = 2**32  # bytes of decoded images held in RAM during training; a larger memory is decoded on the fly
+# Bytes that training may take, and per byte stored: for decoded images (a larger memory is decoded on the
+# fly), and for the activations of a batch (a larger one is split unless the caller chose the whole recipe).
+_CACHE, _CACHE_PER_BYTE = 2**26, 48
+_BATCH, _BATCH_PER_BYTE = 3 * 2**26, 16
+_IMAGE, _IMAGE_PER_BYTE = 2**28, 64  # for the activations of one image; a wider network is refused
+_VISITS, _EPOCHS = 2**22, 1000  # samples that a recipe from the file may visit, or visits per sample
 _GLOBAL = 0x91  # key of the global model's random generator, distinct from those of the levels
 
 
@@ -100,7 +105,9 @@ class Classifier:
         if not now.n:
             raise NotTrained(f"{memory.path} holds no samples yet; absorb some first")
         settings = now.settings.classifier
-        if recipe is not None:
+        if recipe is None:
+            _check_steps(settings, now.n, memory)
+        else:
             settings = recipe if isinstance(recipe, ClassifierSettings) else _changed(settings, recipe)
         seed = now.settings.seed if seed is None else seed
         work = Work(generator_for(seed, _GLOBAL), WithCallbacks(progress, callbacks), "global model")
@@ -109,6 +116,7 @@ class Classifier:
         if network is None:
             chosen = {"network": settings.network, "width": settings.width, "classes": len(now.classes)}
             about = parse_as(networks.ClassifierSpec, {**chosen, "image_shape": now.settings.image_shape})
+            _check_width(2 * about.activations, memory)
             last = _last(memory, about) if settings.warm_start else None
             if last is not None:
                 # Another seed than last time: the network would overfit to a repetition of the same noise.
@@ -125,9 +133,14 @@ class Classifier:
         start = work.generator.get_state()
         keeper = Keeper(memory, now.digest, _digest(description, network, settings, start))
         resumed, state = keeper.load() if isinstance(engine, Local) else (0, None)
-        arguments = now, network, settings, start, state, keeper if isinstance(engine, Local) else None
+        at_once = None
+        if not isinstance(about, OwnNetwork) and not isinstance(recipe, ClassifierSettings):
+            per_image = 8 * about.activations  # values and gradients
+            at_once = max((_BATCH + _BATCH_PER_BYTE * now.stored) // per_image, 1)
+        keep = keeper if isinstance(engine, Local) else None
+        job = Job("the global model", _learn, (now, network, settings, start, state, keep, at_once))
         try:
-            trained = engine.together(Job("the global model", _learn, arguments), work.progress)
+            trained = engine.together(job, work.progress)
         except BaseException:
             keeper.store()
             raise
@@ -155,6 +168,7 @@ class Classifier:
             return Classifier(about, network.to(choose_device()).eval())
         if network is not None:
             raise BadInput(f"{name} is a {spec.network} of LogCL's own; load it without network=")
+        _check_width(spec.widest, memory)
         return Classifier(about, blobs.restore(networks.classifier, spec, tensors, "network", name))
 
     @staticmethod
@@ -195,7 +209,14 @@ class Classifier:
         pixels = as_pixels(images, self.image_shape)
         if not len(pixels):
             return np.empty((0, len(self.classes)), dtype=np.float32)
-        return predict_proba(self.network, pixels)
+        spec = self.about.network
+        widest = 0 if isinstance(spec, OwnNetwork) else spec.widest
+        probabilities = predict_proba(self.network, pixels, widest)
+        if not np.isfinite(probabilities).all():
+            raise Damaged(
+                "the classifier gives no probabilities for some image; train it again with `logcl train`"
+            )
+        return probabilities
 
 
 def _digest(about: Description, network: nn.Module, settings: ClassifierSettings, state: Tensor) -> str:
@@ -218,6 +239,25 @@ def _read(memory: Memory, name: str) -> tuple[Description, dict[str, Tensor]]:
     if about.network.image_shape != memory.settings.image_shape:
         raise Damaged(f"{name} takes images of another shape; train it again with `logcl train`")
     return about, tensors
+
+
+def _check_width(values: int, memory: Memory) -> None:
+    """Refuse a network whose activations for one image the size of the file does not justify."""
+    if 4 * values > _IMAGE + _IMAGE_PER_BYTE * memory.path.stat().st_size:
+        raise BadSettings(
+            f"{memory.path}: its classifier takes {human_bytes(4 * values)} for one image, more than a file "
+            f"of this size justifies; train a narrower one with `logcl train --set classifier.width=1`"
+        )
+
+
+def _check_steps(settings: ClassifierSettings, samples: int, memory: Memory) -> None:
+    """Refuse a recipe whose steps the number of samples does not justify."""
+    visits = total_steps(settings, samples) * min(settings.batch_size, samples)
+    if visits > max(_VISITS, _EPOCHS * samples):
+        raise BadSettings(
+            f"{memory.path}: its settings ask for {visits / samples:,.0f} epochs of {samples:,} samples; "
+            f"choose with `logcl train --set classifier.epochs=10 --set classifier.min_steps=0`"
+        )
 
 
 def _last(memory: Memory, spec: networks.ClassifierSpec) -> Classifier | None:
@@ -279,6 +319,7 @@ def _learn(
     start: Tensor,
     resume: State | None,
     keep: Callable[[int, int, State], None] | None,
+    at_once: int | None,
     shard: Shard,
     progress: Progress,
 ) -> dict[str, Tensor]:
@@ -301,7 +342,7 @@ def _learn(
     # Every process must take the same number of steps: a smaller shard repeats one of its samples.
     count = -(-now.n // shard.count)
     settings = settings.model_copy(update={"batch_size": max(round(settings.batch_size / shard.count), 1)})
-    fits = count * int(np.prod(now.settings.image_shape)) <= _CACHE
+    fits = count * int(np.prod(now.settings.image_shape)) <= _CACHE + _CACHE_PER_BYTE * now.stored
     cache = now.everything(progress, shard) if fits else None
 
     def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -309,5 +350,6 @@ def _learn(
         x, y = (cache[0][chosen], cache[1][chosen]) if cache else now.fetch(mine[chosen])
         return x, torch.from_numpy(y)
 
-    train_on(trained, fetch, count, settings, Work(generator, progress, "global model", keep, resume))
+    work = Work(generator, progress, "global model", keep, resume)
+    train_on(trained, fetch, count, settings, work, at_once)
     return {name: value.cpu() for name, value in network.state_dict().items()}

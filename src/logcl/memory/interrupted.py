@@ -67,8 +67,9 @@ class Keeper:
         if self.latest is None:
             return
         with suppress(LogCLError):
-            if self.memory.digest == self.digest:
-                self.memory.file.stage(CLASSIFIER, blobs.pack(*self.latest))
+            header = self.memory.file.header()
+            if header.content == self.digest:
+                self.memory.file.stage(header, CLASSIFIER, blobs.pack(*self.latest))
         self.latest, self.written = None, time.monotonic()
 
 

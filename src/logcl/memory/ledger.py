@@ -124,6 +124,18 @@ def to_bytes(entries: Sequence[Entry]) -> bytes:
     return zlib.compress(_ENTRIES.dump_json(tuple(entries)), 9)
 
 
+def inflated_bytes(data: bytes) -> int:
+    """Bytes of JSON that a part is inflated to, at most `_LARGEST`; 0 if it cannot be."""
+    stream, size = zlib.decompressobj(), 0
+    try:
+        while data and size < _LARGEST:
+            size += len(stream.decompress(data, 2**16))
+            data = stream.unconsumed_tail
+    except zlib.error:
+        return 0  # `from_bytes` says what is wrong
+    return size
+
+
 def from_bytes(data: bytes, name: str) -> tuple[Entry, ...]:
     """What `to_bytes` was given; `name` is for the error message."""
     try:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from logcl.codecs import registry
 from logcl.codecs.base import Codec
+from logcl.core.descriptions import described, description
 from logcl.core.errors import Damaged
-from logcl.memory import buffer, ledger
+from logcl.core.settings import ImageShape
+from logcl.memory import buffer, claims, ledger
 from logcl.memory.buffer import Chunk
 from logcl.memory.file.header import LEDGER, Header, digest_of
 from logcl.memory.file.memory_file import MemoryFile
@@ -15,6 +18,7 @@ from logcl.memory.fitting import level_part, weights_part
 from logcl.memory.ledger import Entry
 from logcl.memory.local_model import LocalModel
 from logcl.memory.manifest import Manifest
+from logcl.memory.samples import LevelHistory
 from logcl.memory.snapshot import Snapshot, inconsistency
 
 Part = LocalModel | Chunk | Codec | tuple[Entry, ...]
@@ -25,7 +29,7 @@ class Loader:
 
     def __init__(self, file: MemoryFile) -> None:
         self.file = file
-        self._known: dict[str, Part] = {}
+        self._known: dict[str, tuple[Part, claims.Claim]] = {}
 
     def load(self) -> tuple[Header, Snapshot]:
         """The header and everything it lists, of one moment and checked."""
@@ -33,20 +37,29 @@ class Loader:
         known = dict(self._known)
         header, blobs = self.file.snapshot(known=known)
         manifest = Manifest.of(header, self.file.path)
+        shape = manifest.settings.image_shape
+        claimed = {digest: claim for digest, (_, claim) in known.items()}
+        for name, blob in blobs.items():
+            claimed[header.parts[name]] = claim_of(name, blob, shape, f"{self.file.path}: part {name}")
+        stored = check_claims(
+            {name: claimed[digest] for name, digest in header.parts.items()}, header, self.file.path
+        )
+        parts = {digest: part for digest, (part, _) in known.items()}
         for name in in_order(blobs):
             where = f"{self.file.path}: part {name}"
-            part, proper = parse(name, blobs[name], manifest, known, where)
+            part, proper = parse(name, blobs[name], manifest, parts, where)
             if name != proper:
                 raise Damaged(f"{where} holds {proper}; `logcl verify` says what is intact")
-            known[header.parts[name]] = part
-        self._known = {digest: known[digest] for digest in header.parts.values()}
-        loaded = {name: known[digest] for name, digest in header.parts.items()}
+            parts[header.parts[name]] = part
+        self._known = {digest: (parts[digest], claimed[digest]) for digest in header.parts.values()}
+        loaded = {name: parts[digest] for name, digest in header.parts.items()}
         now = Snapshot(
             manifest=manifest,
             levels=levels_of(loaded),
             chunks=chunks_of(loaded),
             ledger=self._ledger(loaded),
             digest=header.content,
+            stored=stored,
         )
         lost = [level.about.weights for level in now.levels if level.about.weights]
         if not set(lost) <= set(header.parts.values()):  # a level may be known from before
@@ -63,6 +76,32 @@ class Loader:
                 raise Damaged(f"{self.file.path}: its ledger has gaps; `logcl verify` says what is intact")
             entries += part
         return entries
+
+
+def claim_of(name: str, blob: bytes, image_shape: ImageShape, where: str) -> claims.Claim:
+    """What a part claims, read off its description without decoding anything."""
+    if name.startswith("weights-"):
+        return claims.Claim(0, len(blob))
+    if name.startswith(LEDGER):
+        return claims.Claim(claims.ENTRIES * ledger.inflated_bytes(blob), len(blob))
+    about = description(blob, where)
+    if name.startswith("level-"):
+        if "codec" not in about:  # up to format 3, `weights` was a precision
+            about = {**about, "weights": None}
+        fields = {key: value for key, value in about.items() if key in LevelHistory.model_fields}
+        level = described(LevelHistory, fields, where)
+        return claims.Claim(claims.of_samples(level.slot.samples, image_shape), len(blob), level.weights)
+    chunk = described(buffer.Description, about, where)
+    return claims.Claim(claims.of_samples(chunk.slot.samples, image_shape, claims.RAW), len(blob))
+
+
+def check_claims(parts: Mapping[str, claims.Claim], header: Header, path: Path) -> int:
+    """Refuse parts that together claim more than their bytes justify; returns the bytes of all."""
+    weights = {header.parts[k]: claim.stored for k, claim in parts.items() if k.startswith("weights-")}
+    others = [claim for name, claim in parts.items() if not name.startswith("weights-")]
+    if problem := claims.unjustified(others, weights):
+        raise Damaged(f"{path}: {problem}; do not use this file")
+    return sum(claim.stored for claim in parts.values())
 
 
 def in_order(names: Mapping[str, bytes]) -> list[str]:

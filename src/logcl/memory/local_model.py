@@ -21,13 +21,14 @@ from torch import Tensor, nn
 from logcl.allocation import Slot
 from logcl.codecs import bits, registry
 from logcl.codecs import labeller as labelling
-from logcl.codecs.base import Codec, Codes, FitInput, size_ratio
+from logcl.codecs.base import Codec, Codes, FitInput, Fitted, size_ratio
 from logcl.codecs.registry import AnySpec
 from logcl.core.descriptions import described
 from logcl.core.errors import Damaged
-from logcl.core.images import squared_errors
+from logcl.core.images import rows_at_once, squared_errors
 from logcl.core.progress import Progress, Silent
-from logcl.memory import upgrade
+from logcl.core.text import printable
+from logcl.memory import claims, upgrade
 from logcl.memory.samples import LevelHistory, Run, Samples, encoded, generations, selected
 from logcl.memory.settings import Settings
 from logcl.nn import blobs, networks
@@ -101,18 +102,18 @@ class LocalModel:
         )  # fmt: skip
         fitted = registry.find(settings.codec.name).fit(given, settings.codec, work, starts)
         codec, order = fitted.codec, fitted.order
-        replayed = codec.decode(fitted.codes, np.arange(len(samples)))
         classes, positions = np.unique(samples.y[order], return_inverse=True)
         ratio = size_ratio(slot.level, top_level, settings.labels.smallest)
         about = Description(
             level=slot.level, start=slot.start, stop=slot.stop, samples=len(samples), codec=codec.spec,
             weights=_weights_digest(codec), classes=tuple(classes.tolist()),
             labeller=settings.labels.labeller(settings.image_shape, len(classes), ratio),
-            runs=encoded(samples.runs, squared_errors(samples.x[order], replayed.numpy())),
+            runs=encoded(samples.runs, _errors(codec, fitted, samples.x)),
         )  # fmt: skip
         labels: NDArray[np.int64] | nn.Module = positions
         if about.labeller:
             recipe = settings.labels.training
+            replayed = codec.decode(fitted.codes, np.arange(len(samples)))
             labels = labelling.trained(about.labeller, replayed, positions, recipe, work.part("labeller"))
         return LocalModel(about, codec, fitted.codes, labels, samples.indices), order
 
@@ -125,13 +126,15 @@ class LocalModel:
         rows = np.arange(len(self)) if indices is None else self.rows(indices)
         images = self.codec.decode(self.codes, rows)
         if isinstance(self.labels, nn.Module):
-            return images, self._class_numbers[labelling.read(self.labels, images)]
+            assert self.about.labeller is not None
+            return images, self._class_numbers[labelling.read(self.labels, self.about.labeller, images)]
         return images, self._class_numbers[self.labels[rows]]
 
     def class_numbers(self) -> NDArray[np.int64]:
         """Class numbers of all samples (n,); a labeller has to decode the images for them."""
         if isinstance(self.labels, nn.Module):
-            return self.replay()[1]
+            blocks = np.array_split(self.indices, -(-len(self) // rows_at_once(self.about.codec.shape)))
+            return np.concatenate([self.replay(block)[1] for block in blocks])
         return self._class_numbers[self.labels]
 
     @cached_property
@@ -174,7 +177,12 @@ class LocalModel:
             tensors |= blobs.weights(self.labels, "labeller", "half")
         else:
             tensors["labels"] = torch.from_numpy(bits.pack_integers(self.labels, self.about.label_bits))
-        return blobs.pack(about, tensors | live_mask(self.slot, self.indices))
+        tensors |= live_mask(self.slot, self.indices)
+        claim = claims.of_samples(self.slot.samples, self.about.codec.shape)
+        stored = sum(tensor.nbytes for tensor in (*tensors.values(), *self.codec.weights().values()))
+        if missing := claims.missing_bytes(claim, stored):
+            tensors["padding"] = torch.zeros(missing, dtype=torch.uint8)  # or a reader would refuse the file
+        return blobs.pack(about, tensors)
 
     @staticmethod
     def from_bytes(blob: bytes, codecs: Mapping[str, Codec], name: str) -> LocalModel:
@@ -195,12 +203,21 @@ class LocalModel:
         indices = live_indices(about.slot, about.samples, tensors, name)
         stored = {key[6:]: value for key, value in tensors.items() if key.startswith("codes.")}
         codes = codec.restore_codes(stored, indices, size, name)
+        _check_names(tensors, codes, about, name)
         labels: NDArray[np.int64] | nn.Module
         if about.labeller is not None:
             labels = blobs.restore(networks.classifier, about.labeller, tensors, "labeller", name)
         else:
             labels = _stored_labels(about, tensors, name)
         return LocalModel(about, codec, codes, labels, indices)
+
+
+def _errors(codec: Codec, fitted: Fitted, x: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Mean squared error of each sample, in blocks, so that not all are held decoded."""
+    blocks = range(0, len(x), rows := rows_at_once(x.shape[1:]))
+    some = [np.arange(start, min(start + rows, len(x))) for start in blocks]
+    errors = [squared_errors(x[fitted.order[s]], codec.decode(fitted.codes, s).numpy()) for s in some]
+    return np.concatenate(errors)
 
 
 def live_mask(slot: Slot, indices: NDArray[np.int64]) -> dict[str, Tensor]:
@@ -251,6 +268,18 @@ def _stored_labels(about: Description, tensors: Mapping[str, Tensor], name: str)
     if labels.max() >= len(about.classes):
         raise Damaged(f"{name} has labels without a class; `logcl verify` says what is intact")
     return labels
+
+
+def _check_names(tensors: Mapping[str, Tensor], codes: Codes, about: Description, name: str) -> None:
+    """Refuse tensors that nothing reads: they would justify samples that are not there."""
+    known = {f"codes.{key}" for key in codes.tensors()} | {"live", "padding"}
+    known.add("labels" if about.labeller is None else "labeller.")
+    for key in tensors:
+        if key not in known and key[: key.find(".") + 1] not in known:
+            strange = printable(key)[:100]
+            raise Damaged(
+                f"{name} has a tensor {strange} that nothing reads; `logcl verify` says what is intact"
+            )
 
 
 def _check(about: Description, size: int, name: str) -> None:

@@ -296,8 +296,7 @@ class Memory:
                 most = min(bound, level.slot.level)
                 if max(run.generation for run in level.runs) > most:
                     problems.append(f"level {level.slot.level} has samples re-encoded more than {most} times")
-            for _ in now.pieces(progress):
-                pass
+            now.check(progress)
         except LogCLError as error:
             problems.append(str(error))
         return problems

@@ -8,6 +8,7 @@ ledger is not copied, because its entries refer to the old indices.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from logcl.core.errors import CannotWrite, Damaged, NotAMemory
 from logcl.memory import buffer
 from logcl.memory.file.carving import Remains, find_remains
 from logcl.memory.fitting import Fit
-from logcl.memory.loading import Part, chunks_of, in_order, levels_of, parse
+from logcl.memory.loading import Part, check_claims, chunks_of, claim_of, in_order, levels_of, parse
 from logcl.memory.local_model import LocalModel
 from logcl.memory.manifest import Manifest
 from logcl.memory.memory import Memory
@@ -88,7 +89,12 @@ def _loaded(remains: Remains, manifest: Manifest, path: Path) -> dict[str, Part]
     """The usable parts by digest."""
     slots = layout(manifest.last, manifest.settings.unit)
     found: dict[str, Part] = {}
-    for name in in_order(remains.parts):
+    shape, claimed = manifest.settings.image_shape, {}
+    for name, blob in remains.parts.items():
+        with suppress(Damaged):
+            claimed[name] = claim_of(name, blob, shape, f"{path}: part {name}")
+    check_claims(claimed, remains.header, path)
+    for name in in_order({name: remains.parts[name] for name in claimed}):
         try:
             part, _ = parse(name, remains.parts[name], manifest, found, f"{path}: part {name}")
         except Damaged:

@@ -17,6 +17,7 @@ from logcl.core.settings import MOST_SAMPLES, Frozen
 RAW = -1
 """Generation of samples that have not been encoded yet."""
 _BY_ERRORS = -2
+_MOST_GENERATIONS = 64  # a sample is re-encoded once per level at most
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ class Run:
 
     count: int
     errors: Annotated[tuple[float, ...], FailFast()] = ()
-    generation: Annotated[int, Field(ge=RAW, lt=64)] = _BY_ERRORS
+    generation: Annotated[int, Field(ge=RAW, lt=_MOST_GENERATIONS)] = _BY_ERRORS
     """How often these samples have been re-encoded from their own replay; -1 while they are raw."""
 
     def __post_init__(self) -> None:
         if self.generation == _BY_ERRORS:  # up to format 3 every error was a generation
             object.__setattr__(self, "generation", len(self.errors) - 1)
+        if self.generation >= _MOST_GENERATIONS:
+            raise ValueError(f"generation {self.generation} is impossible")
 
 
 class LevelHistory(Frozen):
@@ -96,6 +99,7 @@ def raw(x: NDArray[np.uint8], y: NDArray[np.int64], first: int = 1) -> Samples:
 
 def concatenate(parts: Sequence[Samples]) -> Samples:
     """All parts, one after the other; at least one."""
+    parts = [part for part in parts if len(part)] or parts[:1]
     if len(parts) == 1:
         return parts[0]
     return Samples(
@@ -142,11 +146,12 @@ def by_generation(runs: Sequence[Run]) -> tuple[Run, ...]:
 def added_errors(runs: Sequence[Run]) -> tuple[float, ...]:
     """What encoding number 0, 1, ... added: means over the samples that went through it."""
     most = max((len(run.errors) for run in runs), default=0)
-    through = [[run for run in runs if len(run.errors) > number] for number in range(most)]
-    return tuple(
-        sum(run.count * run.errors[number] for run in mine) / sum(run.count for run in mine)
-        for number, mine in enumerate(through)
-    )
+    sums, counts = [0.0] * most, [0] * most
+    for run in runs:
+        for number, error in enumerate(run.errors):
+            sums[number] += run.count * error
+            counts[number] += run.count
+    return tuple(total / count for total, count in zip(sums, counts, strict=True))
 
 
 def _history(run: Run) -> tuple[int, int]:

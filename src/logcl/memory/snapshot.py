@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +39,8 @@ class Snapshot:
     ledger: tuple[Entry, ...]
     digest: str
     """Of the memory's whole content."""
+    stored: int = 0
+    """Bytes of its parts in the file."""
 
     @property
     def settings(self) -> Settings:
@@ -95,6 +98,8 @@ class Snapshot:
         for level in self.levels:
             held = level.slot.stop
             mine = np.flatnonzero((indices >= level.slot.start) & (indices <= held))
+            if len(mine) == len(indices) > 0:
+                return level.replay(indices)
             if len(mine):
                 x[mine], y[mine] = level.replay(indices[mine])
         mine = np.flatnonzero(indices > held)
@@ -108,11 +113,22 @@ class Snapshot:
         """All samples of a shard in order, a few thousand at a time: 0-based start, images, class numbers."""
         mine = self.live[shard.positions(self.n)]
         with (progress or Silent()).track("replaying", max(len(mine), 1)) as advance:
-            piece = 4 * rows_at_once(self.settings.image_shape)
+            shape = self.settings.image_shape
+            piece = min(4 * rows_at_once(shape), max(2**24 // math.prod(shape), 1))
             for start in range(0, len(mine), piece):
                 indices = mine[start : start + piece]
                 yield start, *self.fetch(indices)
                 advance(len(indices))
+
+    def check(self, progress: Progress | None = None) -> None:
+        """Raise `Damaged` if some sample cannot be replayed."""
+        with (progress or Silent()).track("checking", max(self.n, 1)) as advance:
+            for level in self.levels:
+                level.replay(level.indices[:1])
+                for start in range(0, len(level), 4096):
+                    rows = np.arange(start, min(start + 4096, len(level)))
+                    level.codec.check(level.codes, rows)
+                    advance(len(rows))
 
     def everything(
         self, progress: Progress | None = None, shard: Shard = ALL
@@ -152,7 +168,8 @@ def inconsistency(now: Snapshot) -> str | None:
     edges = [(held + 1, held), *((chunk.start, chunk.stop) for chunk in now.chunks)]
     if any(after[0] <= before[1] for before, after in pairwise(edges)) or edges[-1][1] > manifest.last:
         return "its buffer starts or ends elsewhere, or has two chunks in one place"
-    used = [number for level in now.levels for number in level.about.classes] + now.buffer.y.tolist()
+    used = [number for level in now.levels for number in level.about.classes]
+    used += np.unique(now.buffer.y).tolist()
     if used and not 0 <= min(used) <= max(used) < len(now.classes):
         return "it has labels of classes that do not exist"
     # Tasks before format 4 have no entries.

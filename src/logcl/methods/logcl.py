@@ -128,6 +128,8 @@ class LogCL(Method):
                 self.classifier = Classifier.load(self.memory)
         if self.classifier is None or not self.classifier.is_current(self.memory):
             with self.problem.clock("train"):
-                self.classifier = Classifier.train(self.memory, progress=self.problem.progress)
+                self.classifier = Classifier.train(
+                    self.memory, recipe=self.problem.settings.classifier, progress=self.problem.progress
+                )
         numbers = [self.problem.classes.index(str(name)) for name in self.classifier.classes]
         return self.classifier, np.array(numbers)

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from logcl.core.descriptions import LONGEST, About, damaged, described, description
-from logcl.core.errors import BadInput
+from logcl.core.errors import BadInput, BadSettings
 from logcl.core.settings import Frozen, Precision
 from logcl.core.text import printable
 from logcl.nn.device import choose_device
@@ -66,6 +66,8 @@ def weights(network: nn.Module, prefix: str, precision: Precision | None = None)
             found[f"{prefix}.{name}{_SCALE}"] = scale
         elif precision is not None:
             found[f"{prefix}.{name}"] = value.half()
+    if strange := next((name for name, value in found.items() if not _finite(value)), None):
+        raise BadSettings(f"training gave {strange} values that are no numbers; use a lower learning rate")
     return found
 
 
@@ -98,6 +100,8 @@ def restore(
         counters = {key for key, value in network.state_dict().items() if not value.is_floating_point()}
         state = {key: _restored(key, mine, key in counters) for key in mine if not key.endswith(_SCALE)}
         network.load_state_dict(state, strict=True, assign=True)
+        if strange := next((key for key, value in state.items() if not _finite(value)), None):
+            raise ValueError(f"{strange} has values that are no numbers")
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise damaged(name, error) from error
     return network.eval().requires_grad_(False).to(choose_device())
@@ -105,13 +109,20 @@ def restore(
 
 def fill(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str, name: str) -> None:
     """Give a network the weights found behind `prefix`, as they are; it must be the one they came from."""
+    state = _behind(prefix, tensors)
+    if strange := next((key for key, value in state.items() if not _finite(value)), None):
+        raise damaged(name, ValueError(f"{strange} has values that are no numbers"))
     try:
-        network.load_state_dict(_behind(prefix, tensors), strict=True)
+        network.load_state_dict(state, strict=True)
     except RuntimeError as error:
         reason = printable(" ".join(str(error).split())[:200])
         raise BadInput(
             f"{name} does not fit the network given, a {type(network).__name__} ({reason})"
         ) from error
+
+
+def _finite(value: Tensor) -> bool:
+    return not value.is_floating_point() or bool(value.isfinite().all())
 
 
 def _behind(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -21,9 +21,26 @@ Fetch = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Takes the rows of a batch; returns uint8 images (n, C, H, W) and class numbers (n,)."""
 
 
-def train_on(network: nn.Module, fetch: Fetch, count: int, settings: ClassifierSettings, work: Work) -> None:
-    """Train on `count` samples, in place."""
-    fit(network, lambda rows: batch_loss(network, *fetch(rows), settings), count, settings, work)
+def train_on(
+    network: nn.Module,
+    fetch: Fetch,
+    count: int,
+    settings: ClassifierSettings,
+    work: Work,
+    at_once: int | None = None,
+) -> None:
+    """Train on `count` samples, in place; `at_once`: images of a batch that are in memory together."""
+
+    def loss(rows: Tensor) -> Tensor:
+        *parts, last = rows.split(at_once or len(rows))
+        total = torch.zeros((), device=choose_device())
+        for part in parts:  # gradients of parts add up to those of the batch
+            share = batch_loss(network, *fetch(part), settings) * (len(part) / len(rows))
+            share.backward()
+            total += share.detach()
+        return total + batch_loss(network, *fetch(last), settings) * (len(last) / len(rows))
+
+    fit(network, loss, count, settings, work)
 
 
 def new_network(spec: networks.ClassifierSpec, work: Work) -> networks.ImageClassifier:
@@ -64,10 +81,13 @@ def _memory_format(network: nn.Module) -> torch.memory_format:
 
 
 @torch.no_grad()
-def predict_proba(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Class probabilities (n, classes) of uint8 images (n, C, H, W), computed in blocks."""
+def predict_proba(network: nn.Module, pixels: NDArray[np.uint8], widest: int = 0) -> NDArray[np.float32]:
+    """Class probabilities (n, classes) of uint8 images (n, C, H, W), computed in blocks.
+
+    widest: values per image in the network's widest layer, if known.
+    """
     device = choose_device()
-    rows = rows_at_once(pixels.shape[1:])
+    rows = rows_at_once(pixels.shape[1:], widest)
     blocks = [
         # A copy, because pixels may be a read-only memory map.
         network(to_unit(torch.from_numpy(pixels[start : start + rows].copy()).to(device)))

@@ -26,7 +26,9 @@ from logcl.streams.stream import Pixels, Task, class_indices, class_sorted
 _BLOCK_BYTES = 1 << 23
 _CHANNELS = (1, 3, 4)
 _LARGEST_RATIO = 1100  # deflate cannot compress further, so a header that claims more is wrong
-_SMALL, _USUAL_RATIO = 2**28, 128  # limits on images: bytes, or else multiples of the bytes of the file
+# Values that all arrays of a file may have, and per byte of the file; and the same for bytes of labels.
+_MOST, _PER_BYTE = 2**26, 64
+_MOST_LABELS, _LABELS_PER_BYTE = 2**25, 16
 _SILENT = Silent()
 _REMEDY = "save it again with np.savez"
 
@@ -139,7 +141,7 @@ def _opened(path: Path, name: str) -> Iterator[tuple[_Array, IO[bytes]]]:
             values, size = math.prod(array.shape), path.stat().st_size
             if values * array.dtype.itemsize > min(member.file_size, _LARGEST_RATIO * size):
                 raise DataError(f"{where} is truncated; {_REMEDY}")
-            if values > max(_SMALL, _USUAL_RATIO * size):
+            if values > max(_MOST, _PER_BYTE * size):
                 raise DataError(
                     f"{where} expands to far more bytes than the file has; save it as uint8 without "
                     "compression"
@@ -171,11 +173,17 @@ def _labels(path: Path, name: str) -> NDArray[Any]:
             raise BadInput(f"{path}: {name} has shape {shape}; save one label per sample, shape (n,)")
         if dtype.kind not in "iuUS":
             raise BadInput(f"{path}: {name} has type {dtype}; save integers or strings")
+        size = shape[0] * dtype.itemsize * (4 if dtype.kind == "S" else 1)
+        if size > max(_MOST_LABELS, _LABELS_PER_BYTE * path.stat().st_size):
+            raise BadInput(
+                f"{path}: {name} takes {size:,} bytes, because each label takes the room of the longest; "
+                "shorten the longest, or save integers"
+            )
         labels = _values(file, shape[0], dtype)
     if dtype.kind == "S":
         labels = np.char.decode(labels, "utf-8")
     if dtype.kind == "U":
-        labels = labels.astype(dtype.newbyteorder("="))
+        labels = labels.astype(dtype.newbyteorder("="), copy=False)
         if labels.view(np.uint32).max() > sys.maxunicode:
             raise BadInput(f"{path}: {name} has strings that are not valid text; save them again")
     if dtype.kind in "US" and np.char.str_len(labels).max() > LONGEST_LABEL:
@@ -209,17 +217,24 @@ def _read_images(path: Path, name: str, samples: int | None) -> Pixels:
 
 
 def _fill(path: Path, array: _Array, out: Pixels, progress: Progress) -> None:
-    """Read images into `out` (n, C, H, W) block by block."""
-    count, *image = array.shape
-    # In Fortran order samples are interleaved, so the array has to be read whole.
-    at_once = count if array.fortran else max(1, _BLOCK_BYTES // (math.prod(image) * array.dtype.itemsize))
-    with progress.track(f"reading {array.name}", count) as advance, _opened(path, array.name) as (_, file):
-        for start in range(0, count, at_once):
-            rows = out[start : start + at_once]
-            block = _values(file, rows.size, array.dtype)
+    """Read images into `out` (n, C, H, W) block by block, in the order in which the file has their values."""
+    images = out.transpose(0, 2, 3, 1) if array.channels_last else out.reshape(array.shape)
+    view = images.T if array.fortran else images
+    with progress.track(f"reading {array.name}", out.size) as advance, _opened(path, array.name) as (_, file):
+        for block in _blocks(view, max(1, _BLOCK_BYTES // array.dtype.itemsize)):
+            values = _values(file, block.size, array.dtype).reshape(block.shape)
             try:
-                pixels = to_uint8(block.reshape(len(rows), *image, order="F" if array.fortran else "C"))
+                block[...] = to_uint8(values)
             except BadInput as error:
                 raise BadInput(f"{path}: in {array.name}, {error}") from error
-            rows[:] = pixels.transpose(0, 3, 1, 2) if array.channels_last else pixels.reshape(rows.shape)
-            advance(len(rows))
+            advance(block.size)
+
+
+def _blocks(view: NDArray[Any], most: int) -> Iterator[NDArray[Any]]:
+    """Consecutive parts of an array, in C order, of at most `most` values each."""
+    rows = most // max(math.prod(view.shape[1:]), 1)
+    if rows:
+        yield from (view[start : start + rows] for start in range(0, len(view), rows))
+        return
+    for row in view:
+        yield from _blocks(row, most)

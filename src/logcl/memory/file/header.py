@@ -17,7 +17,7 @@ LEDGER = "ledger-"
 """Prefix of the parts that hold the ledger, which does not count as content: see `Header.content`."""
 
 _PART = re.compile(r"(level|buffer|ledger)-[0-9]{1,19}|weights-[0-9a-f]{16}")
-_LARGEST = 2**26  # bytes to which a copy is inflated at most
+_LARGEST, _RATIO = 2**20, 128  # a copy is inflated to these bytes at most, or to this many times its own
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def parse(data: bytes) -> Header | None:
 def inflate(copy: bytes) -> bytes:
     """The header of which this is the deflated copy; empty if the copy is damaged."""
     try:
-        return zlib.decompressobj().decompress(copy, _LARGEST)
+        return zlib.decompressobj().decompress(copy, _LARGEST + _RATIO * len(copy))
     except zlib.error:
         return b""
 

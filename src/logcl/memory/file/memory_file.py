@@ -146,6 +146,10 @@ class MemoryFile:
             return self.header(), {}
         with self._reading() as database:
             header = self._header(database)
+            # In a forged file several parts may lie on the same pages.
+            (total,) = database.execute("SELECT total(length(data)) FROM parts").fetchone()
+            if total > self.path.stat().st_size:
+                raise self._damaged("its parts are larger than the file")
             missing = {name: digest for name, digest in header.parts.items() if digest not in known}
             return header, self._parts(database, missing)
 

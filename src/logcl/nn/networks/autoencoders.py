@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.core.settings import MOST_ADDRESS_BITS, AutoencoderNetwork, Frozen, ImageShape
-from logcl.nn.networks.layers import BatchNorm
+from logcl.nn.networks.layers import BatchNorm, padded
 from logcl.nn.networks.superposed import SuperposedDecoder
 
-_MOST_ACTIVATIONS = 2**26  # per layer and image: 256 MB
+_MOST_ACTIVATIONS = 2**25  # in the widest layer, per image: 128 MB
 _PUBLISHED_WIDTH = 32  # BinPlay's d
 
 
@@ -32,15 +32,32 @@ class AutoencoderSpec(Frozen):
     def _bounded(self) -> AutoencoderSpec:
         if self.network == "superposed" and self.length > MOST_ADDRESS_BITS:
             raise ValueError(f"{self.length} address bits are too many; use at most {MOST_ADDRESS_BITS}")
-        _, height, columns = self.image_shape
         # Convolutions have few weights, however many activations: a forged file could demand any amount.
-        largest = {"conv": self.width * height * columns // 4, "binplay": 6 * self.width * height * columns}
-        if largest.get(self.network, 0) > _MOST_ACTIVATIONS:
+        _, height, columns = self.image_shape
+        if self.network in ("conv", "binplay") and self.widest > _MOST_ACTIVATIONS:
             raise ValueError(
                 f"network = {self.network} with width = {self.width} is too wide for images of "
                 f"{height}x{columns}; choose a smaller width"
             )
         return self
+
+    @property
+    def widest(self) -> int:
+        """Values per image of the decoder's widest layer, input and output, about."""
+        channels, height, columns = self.image_shape
+        pixels = height * columns
+        if self.network == "conv":
+            cells = -(-height // 4) * -(-columns // 4)
+            planes, inner, last = -(-self.length // cells), padded(self.width), padded(4 * channels)
+            return max(
+                (padded(planes) + 2 * inner) * cells,
+                8 * inner * cells,
+                4 * (inner + last) * cells,
+                8 * last * cells,
+            )
+        if self.network == "binplay":
+            return 12 * padded(self.width) * (height + 4) * (columns + 4)
+        return self.code_length + max(self.width, 512) + channels * pixels
 
     @property
     def code_length(self) -> int:

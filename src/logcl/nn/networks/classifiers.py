@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.core.settings import ClassifierNetwork, Frozen, ImageShape, check_size
-from logcl.nn.networks.layers import BatchNorm, ImageClassifier
+from logcl.nn.networks.layers import BatchNorm, ImageClassifier, padded
 
 _MOST_ACTIVATIONS = 2**28  # per layer and image: a gigabyte, 16 channels of 4096x4096
 
@@ -35,6 +35,23 @@ class ClassifierSpec(Frozen):
                 f"{height}x{columns}; choose a smaller width"
             )
         return self
+
+    @property
+    def widest(self) -> int:
+        """Values per image of the widest layer, input and output, about."""
+        channels, height, columns = self.image_shape
+        if self.network == "mlp":
+            return math.prod(self.image_shape) + 16 * self.width
+        return (padded(channels) + padded(self.width)) * height * columns
+
+    @property
+    def activations(self) -> int:
+        """Values per image of all layers, about; in training they are all kept."""
+        _, height, columns = self.image_shape
+        if self.network == "mlp":
+            return math.prod(self.image_shape) + 40 * self.width + self.classes
+        per_pixel = {"convnet": 6, "lenet": 2, "resnet18": 27}[self.network] * padded(self.width)
+        return self.widest + per_pixel * height * columns + self.classes
 
 
 def classifier(spec: ClassifierSpec) -> ImageClassifier:

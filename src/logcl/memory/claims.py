@@ -1,0 +1,51 @@
+"""What a memory file may claim: the memory and time that reading takes must be justified by its bytes.
+
+Every part claims bytes: a level or chunk those of its decoded samples, the ledger those of its entries. The
+claims of all parts together may exceed the bytes that are stored by a factor only; this is checked before
+anything is decoded, because a few kilobytes of codes could otherwise claim terabytes of images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import NamedTuple
+
+from logcl.core.settings import ImageShape
+
+_SMALL, _RATIO = 2**27, 64  # claims that need no justification, and those of a stored byte
+_BESIDE_PIXELS = 128  # bytes of a sample beside its pixels: indices, label, place in a permutation
+_WRITTEN_SMALL, _WRITTEN_RATIO = 2**25, 48  # stricter, for the sum of all levels to stay below the above
+RAW, ENTRIES = 2, 16
+"""Weights of claims: the buffer is held decoded and copied once; an entry takes far more than its JSON."""
+
+
+class Claim(NamedTuple):
+    """What one part claims."""
+
+    claimed: int
+    stored: int
+    """Bytes of the part."""
+    weights: str | None = None
+    """Digest of the part with the weights that the part needs."""
+
+
+def of_samples(samples: int, image_shape: ImageShape, weight: int = 1) -> int:
+    """Bytes that decoded samples claim."""
+    return max(samples, 0) * (weight * math.prod(image_shape) + _BESIDE_PIXELS)
+
+
+def missing_bytes(claimed: int, stored: int) -> int:
+    """Bytes that a part to be written lacks to justify its claim; 0 for all but nearly uniform images."""
+    return max(-(-(claimed - _WRITTEN_SMALL) // _WRITTEN_RATIO) - stored, 0)
+
+
+def unjustified(claims: Collection[Claim], weights: dict[str, int]) -> str | None:
+    """What the parts of a memory claim in excess; None if nothing. `weights`: bytes by digest."""
+    claimed = sum(claim.claimed for claim in claims)
+    used = {claim.weights for claim in claims}
+    stored = sum(claim.stored for claim in claims)
+    stored += sum(size for digest, size in weights.items() if digest in used)
+    if claimed <= _SMALL + _RATIO * stored:
+        return None
+    return f"its {stored:,} bytes claim samples that take {claimed:,} bytes, more than they can hold"
