@@ -1,6 +1,6 @@
 """What is said about a task is true: before the commit it is not in, after it nothing fails."""
 
-import os
+import sqlite3
 import warnings
 
 import numpy as np
@@ -32,7 +32,7 @@ def test_a_new_memory_is_not_there_until_its_first_task_is(tmp_path, digits, qui
     assert (memory.n, memory.notes, memory.settings) == (0, {"mine": "kept"}, settings)
     with pytest.raises(KeyboardInterrupt):
         memory.absorb(digits[0][:40], digits[1][:40], callbacks=[_interrupt])
-    assert os.listdir(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
     memory.absorb(digits[0][:40], digits[1][:40])
     assert Memory.open(memory.path).n == 40
     other = Memory.create(tmp_path / "other.logcl", settings, {"mine": "kept"})
@@ -122,8 +122,6 @@ def test_a_task_is_not_staged_in_another_memory(memory, digits, tmp_path, quick,
 
 
 def test_a_stray_part_does_not_hide_the_size(memory, digits, tmp_path):
-    import sqlite3
-
     database = sqlite3.connect(memory.path)
     with database:
         database.execute("INSERT INTO parts VALUES (CAST(x'ff80fe' AS TEXT), zeroblob(32), x'00')")

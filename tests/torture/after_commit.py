@@ -60,8 +60,9 @@ def trial(tries: int, seed: int, folder: Path) -> Outcome:
     made.path.unlink()
     return tally.outcome(
         "after commit",
-        "callbacks, progress, logs, standard output or the size of the file fail after a task is committed, or "
-        "the log cannot be opened before it: the task is in and no error is raised, or it is refused and not in",
+        "callbacks, progress, logs, standard output or the size of the file fail after a task is committed, "
+        "or the log cannot be opened before it: the task is in and no error is raised, or it is refused and "
+        "not in",
     )
 
 
@@ -82,7 +83,7 @@ def _absorbed(path: Path, task: Path, **observers: object) -> str:
         warnings.simplefilter("always")
         try:
             Memory.open(path).absorb(*_arrays(task), **observers)  # type: ignore[arg-type]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - any error is a wrong one
             return f"raised {type(error).__name__} after the commit"
     said = [str(warning.message) for warning in caught]
     return "" if any("holds this task" in text for text in said) else f"no warning says that it is in: {said}"
