@@ -17,7 +17,18 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.torture import disk, flips, fuzz, kills, power, readers, resources
+from tests.torture import (
+    after_commit,
+    disk,
+    first_writers,
+    flips,
+    fuzz,
+    interrupts,
+    kills,
+    power,
+    readers,
+    resources,
+)
 from tests.torture.outcome import Outcome
 
 SEED = 1
@@ -26,9 +37,12 @@ TRIALS: dict[str, Callable[[Path], Outcome]] = {
     "disk": lambda folder: disk.trial(None, SEED, folder),
     "flips": lambda folder: flips.trial(None, SEED, folder),
     "kills": lambda folder: kills.trial(
-        200, SEED, folder, "mnist" if os.environ.get("LOGCL_DATA") else "digits"
+        1000, SEED, folder, "mnist" if os.environ.get("LOGCL_DATA") else "digits"
     ),
-    "readers": lambda folder: readers.trial(4, 5, folder),
+    "readers": lambda folder: readers.trial(8, 5, folder),
+    "first-writers": lambda folder: first_writers.trial(500, SEED, folder),
+    "after-commit": lambda folder: after_commit.trial(500, SEED, folder),
+    "interrupts": lambda folder: interrupts.trial(None, SEED, folder),
     "files": lambda folder: fuzz.files(folder, seconds=600, seed=SEED),
     "images": lambda folder: fuzz.images(folder, seconds=600, seed=SEED),
     "resources": lambda folder: resources.trial(221, SEED, folder),

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from logcl import Memory
 from logcl.core.errors import Busy
-from tests.torture import flips, kills, readers
+from tests.torture import after_commit, first_writers, flips, interrupts, kills, readers
 
 QUICK = {"codec.epochs": 1, "codec.min_steps": 20}
 
@@ -43,6 +43,29 @@ def test_readers_see_the_memory_before_or_after_and_second_writers_are_refused(t
     assert outcome.tried > 20
     assert outcome.details["different memories seen"] > 2
     assert outcome.details["second writers, all refused"] > 10
+
+
+@pytest.mark.timeout(300)
+def test_of_two_first_writers_none_loses_what_it_has_reported(tmp_path):
+    outcome = first_writers.trial(6, 0, tmp_path)
+    assert outcome.lost == 0, outcome
+    assert outcome.tried == 6
+
+
+@pytest.mark.timeout(300)
+def test_a_failure_after_the_commit_is_no_failure_of_the_task(tmp_path):
+    outcome = after_commit.trial(len(after_commit.FAILURES), 0, tmp_path)
+    assert outcome.lost == 0, outcome
+    assert set(outcome.details) == set(after_commit.FAILURES)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_an_interrupted_command_says_what_the_file_holds(tmp_path):
+    outcome = interrupts.trial(40, 0, tmp_path)
+    assert outcome.lost == 0, outcome
+    assert outcome.details["interrupted, and it is in"] > 5
+    assert outcome.details["interrupted, and nothing changed"] > 5
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ else:
 _held: set[int] = set()
 _released: list[int] = []  # handles of memories, to be closed once no database is open
 _databases = 0
-_guard = threading.Lock()
+_guard = threading.RLock()  # not Lock: Ctrl-C between a body and its release must not block for ever
 
 _LOCKED_BYTE = 0x40000000 + 1024  # SQLite locks the 512 bytes from 0x40000000 on
 
@@ -45,7 +45,7 @@ _LOCKED_BYTE = 0x40000000 + 1024  # SQLite locks the 512 bytes from 0x40000000 o
 def _forget_locks() -> None:
     """In a forked child, e.g. a data loader's worker, which must not keep its dead parent's lock alive."""
     global _guard
-    _guard = threading.Lock()  # a thread that does not exist here may have held it
+    _guard = threading.RLock()  # a thread that does not exist here may have held it
     while _held:
         os.close(_held.pop())
 

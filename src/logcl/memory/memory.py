@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import format_exception_only
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -319,7 +320,7 @@ class Memory:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever an observer raises, the task is in
-            problem = " ".join(printable(f"{type(error).__name__}: {error}").split())
+            problem = printable(" ".join(format_exception_only(error)[-1].split()))
             warnings.warn(
                 f"{self.path} holds this task, but reporting it failed ({problem}); do not absorb it again",
                 NotReported,

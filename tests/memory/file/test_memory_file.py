@@ -198,6 +198,157 @@ def test_a_link_to_the_file_leads_to_the_same_lock(file, holder, tmp_path):
     assert names(link.parent) == ["link.logcl"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has locks of an open file")
+def test_two_names_of_one_file_have_one_lock(file, holder, tmp_path):
+    link = tmp_path / "elsewhere" / "link.logcl"
+    link.parent.mkdir()
+    os.link(file.path, link)
+    refused = r"link\.logcl is being written by another process under another name of the same file"
+    with pytest.raises(Busy, match=refused), MemoryFile(link).writing():
+        pytest.fail("two writers")
+    holder.kill()
+    holder.wait()
+    for name, n in ((link, 4), (file.path, 5)):
+        one = MemoryFile(name)
+        with one.writing():
+            one.commit(one.header(), {"n": n}, {f"level-{n}": b"new"}, ())
+    assert set(MemoryFile(link).header().parts) == {"level-0", "level-1", "level-4", "level-5"}
+    assert names(link.parent) == ["link.logcl"]
+
+
+def test_a_file_that_was_replaced_has_its_own_lock(file, holder, tmp_path):
+    """The name is still locked, and so is the new file afterwards."""
+    copy = tmp_path / "copy.logcl"
+    copy.write_bytes(file.path.read_bytes())
+    copy.replace(file.path)
+    with pytest.raises(Busy, match=f"process {holder.pid} on"), file.writing():
+        pytest.fail("two writers")
+    holder.kill()
+    holder.wait()
+    with file.writing():
+        file.commit(file.header(), {"n": 4}, {}, ())
+    assert file.problems() == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX locks")
+def test_releasing_a_lock_does_not_release_those_of_an_open_transaction(file):
+    """Closing any handle of a file drops all POSIX locks of the process: SQLite's, in another thread."""
+    with file.at_one_moment() as now:
+        now.header()
+        with file.writing():
+            pass
+        code = f"""
+import sqlite3
+database = sqlite3.connect({str(file.path)!r}, timeout=0, isolation_level=None)
+database.execute("BEGIN EXCLUSIVE")
+"""
+        beside = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "database is locked" in beside.stderr
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_a_dangling_link_is_written_through(tmp_path):
+    target, link = tmp_path / "disk" / "real.logcl", tmp_path / "m.logcl"
+    link.symlink_to(target)
+    with pytest.raises(CannotWrite, match=r"the folder .*disk does not exist"):
+        MemoryFile(link).create(FIELDS)
+    target.parent.mkdir()
+    MemoryFile(link).create(FIELDS)
+    assert link.is_symlink()
+    assert MemoryFile(target).header() == MemoryFile(link).header()
+    assert names(target.parent) == ["real.logcl"]
+    assert names(tmp_path) == ["disk", "m.logcl"]
+
+
+def test_a_link_that_leads_to_itself_is_refused(tmp_path):
+    link = tmp_path / "m.logcl"
+    link.symlink_to(link)
+    with pytest.raises(NotAMemory, match="leads back to itself"):
+        MemoryFile(link).create(FIELDS)
+    assert link.is_symlink()
+
+
+def test_a_new_memory_comes_into_being_with_its_first_transaction(tmp_path):
+    file = MemoryFile(tmp_path / "m.logcl", FIELDS)
+    assert content(file)[1:] == (FIELDS, {})
+    assert file.staged() == {}
+    with pytest.raises(KeyError), file.writing():
+        raise KeyError
+    assert names(tmp_path) == []
+    before = file.header()
+    with file.writing():
+        file.stage(before, "level-0", b"work")
+        assert file.staged() == {"level-0": b"work"}
+        file.commit(before, {"n": 1}, {"level-0": b"zero"}, ())
+    assert content(file)[1:] == ({"n": 1}, {"level-0": b"zero"})
+    file.path.unlink()
+    with pytest.raises(NotAMemory, match="does not exist"):
+        file.header()
+
+
+def test_a_new_memory_that_another_process_has_created_is_used_if_it_is_alike(tmp_path):
+    alike, other = (MemoryFile(tmp_path / "m.logcl", {"n": 0, "what": what}) for what in ("é ∀", "else"))
+    MemoryFile(tmp_path / "m.logcl").create(FIELDS)
+    with pytest.raises(CannotWrite, match="created by another process with other settings"), other.writing():
+        pytest.fail("another memory")
+    with alike.writing():
+        alike.commit(alike.header(), {"n": 1}, {"level-0": b"zero"}, ())
+    assert content(alike)[1] == {"n": 1}
+
+
+@pytest.mark.parametrize("write", ["commit", "stage", "drop_staged", "write_classifier"])
+def test_nothing_is_written_to_what_has_taken_the_place_of_the_memory(file, tmp_path, write):
+    before = file.header()
+    other = MemoryFile(tmp_path / "other.logcl")
+    other.create({"n": 0, "what": "another"})
+    other.path.replace(file.path)
+    there = content(file)
+    writes = {
+        "commit": lambda: file.commit(before, {"n": 4}, {"level-2": b"two"}, ()),
+        "stage": lambda: file.stage(before, "level-0", b"work"),
+        "drop_staged": lambda: file.drop_staged(before),
+        "write_classifier": lambda: file.write_classifier(b"weights", lambda header, _: header == before),
+    }
+    with pytest.raises(CannotWrite, match=r"changed by another program|replaced by another memory"):
+        writes[write]()
+    assert content(file) == there
+    assert (file.staged(), file.read_classifier()) == ({}, None)
+
+
+def test_the_same_commit_by_another_program_is_not_taken_for_ours(file):
+    before = file.header()
+    file.commit(before, {"n": 9}, {"level-2": b"two"}, ())
+    with pytest.raises(CannotWrite, match="changed by another program"):
+        file.commit(before, {"n": 9}, {"level-2": b"two"}, ())
+
+
+def test_several_reads_at_one_moment(file):
+    with file.at_one_moment() as now:
+        header = now.header()
+        writer = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(COMMIT), str(file.path)], stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+        sizes, (again, parts), held = now.sizes(), now.snapshot(), now.file_bytes()
+        assert again == header
+        assert set(header.parts) == set(parts) == set(sizes) - {"header", "header-copy"}
+    writer.communicate(timeout=60)
+    assert writer.returncode == 0
+    assert file.header().fields == {"n": 8}
+    assert held > file.file_bytes() == file.path.stat().st_size
+
+
+COMMIT = """
+import sys
+from logcl.memory.file.memory_file import MemoryFile
+file = MemoryFile(sys.argv[1])
+before = file.header()
+print("ready", flush=True)
+file.commit(before, {"n": 8}, {}, list(before.parts))
+"""
+
+
 def test_a_lock_that_is_a_link_is_not_followed(file, tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("keep me")
