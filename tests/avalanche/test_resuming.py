@@ -12,7 +12,7 @@ from avalanche.core import SupervisedPlugin
 from avalanche.training.plugins import ReplayPlugin
 
 from logcl import Memory
-from logcl.core.errors import BadInput, Busy
+from logcl.core.errors import BadInput, Busy, NotAMemory
 from logcl.integrations.avalanche import LogCLBuffer, LogCLPlugin
 from logcl.memory.file.memory_file import MemoryFile
 from tests.avalanche.digits import QUICK, strategy
@@ -176,3 +176,33 @@ def test_run_killed_while_absorbing_can_be_repeated(few, tmp_path, moment):
     assert memory.n == 240
     assert memory.verify() == []
     assert memory.digest == Memory.open(whole).digest
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_memory_that_was_replaced_or_deleted_is_refused(few, tmp_path, restored):
+    first, second, *_ = (experience.dataset for experience in few.with_task_labels(5).train_stream)
+    storage = LogCLBuffer(tmp_path / "a.logcl", settings=QUICK)
+    storage.update_from_dataset(first)
+    if restored:
+        storage = pickle.loads(pickle.dumps(storage))  # noqa: S301
+    LogCLBuffer(tmp_path / "b.logcl", settings=QUICK).update_from_dataset(second)
+    (tmp_path / "b.logcl").replace(tmp_path / "a.logcl")
+    for call in (lambda: storage.buffer, lambda: storage.update_from_dataset(first)):
+        with pytest.raises(NotAMemory, match="is another memory than the one that was used before"):
+            call()
+    assert Memory.open(tmp_path / "a.logcl").n == len(second)
+    (tmp_path / "a.logcl").unlink()
+    with pytest.raises(NotAMemory, match="does not exist"):
+        storage.update_from_dataset(first)
+
+
+def test_refused_first_experience_leaves_no_file(few, tmp_path, monkeypatch):
+    def stop(*given):
+        raise KeyboardInterrupt
+
+    dataset = few.with_task_labels(5).train_stream[0].dataset
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFile, "commit", stop)
+        with pytest.raises(KeyboardInterrupt):
+            LogCLBuffer(tmp_path / "a.logcl", settings=QUICK).update_from_dataset(dataset)
+    assert list(tmp_path.iterdir()) == []

@@ -29,7 +29,7 @@ from logcl.core.errors import BadInput
 from logcl.core.settings import ImageShape
 from logcl.integrations.avalanche.replay import Decoder, replay_dataset
 from logcl.integrations.avalanche.samples import Normalisation, SampleFormat
-from logcl.integrations.temporary import TemporaryMemory
+from logcl.integrations.memories import PathMemory, creating
 from logcl.memory.ledger import Entry, content_digest
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
@@ -72,7 +72,8 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         where = memory.path if isinstance(memory, Memory) else memory
         self.path = None if where is None else Path(where).absolute()
         self.image_shape, self.normalised, self._new = image_shape, normalised, new
-        self._memory = memory if isinstance(memory, Memory) else None
+        self._memory: Memory | None = None
+        self._given = memory if isinstance(memory, Memory) else None
         self._like = like
         self._format: SampleFormat | None = None
         # Last index to replay: a repeated run must not see what the first one absorbed later.
@@ -82,9 +83,11 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
 
     @property
     def memory(self) -> Memory | None:
-        """The memory; None until there is one."""
+        """The memory; None until there is one. It is refused once another one has taken its place."""
         if self._memory is None and self.path is not None and self.path.exists():
-            self._memory = Memory.open(self.path, self.image_shape, **self._new)
+            if self._given is None:
+                Memory.open(self.path, self.image_shape, **self._new)  # refuses other settings
+            self._memory = PathMemory(self.path)
         return self._memory
 
     @property
@@ -136,15 +139,18 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         if not len(new_data):
             return
         pixels, labels = self._adopt_format(new_data).read(new_data)
-        if self.memory is None:
-            memory = TemporaryMemory() if self.path is None else Memory(self.path)
-            Memory.open(memory.path, pixels.shape[1:], **self._new)
-            self._memory = memory
-        assert self.memory is not None
-        entry = _find(self.memory, pixels, labels)
+        if (memory := self.memory) is None:
+            with creating(self.path) as new:
+                if self._given is None:
+                    started = Memory.open(new.path, pixels.shape[1:], **self._new)
+                else:
+                    started = Memory.create(new.path, self._given.settings, self._given.notes)
+                started.absorb(pixels, labels, source=source)
+            self._memory = memory = new if self.path is None else PathMemory(self.path)
+        entry = _find(memory, pixels, labels)
         if entry is None:
-            self.memory.absorb(pixels, labels, source=source, again=True)  # streams may repeat images
-            entry = self.memory.ledger[-1]
+            memory.absorb(pixels, labels, source=source, again=True)  # streams may repeat images
+            entry = memory.ledger[-1]
         self._last = max(self._last or 0, entry.stop)
 
     def update(self, strategy: Any, **kwargs: Any) -> None:
@@ -183,12 +189,12 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         return replay_dataset(self._decoder.some(now, chosen), self._format)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For checkpoints: the memory is saved as its path, and data sets are not saved."""
+        """For checkpoints: the memory is saved as its path and lineage, and data sets are not saved."""
         if self.path is None:
             raise BadInput("a checkpoint cannot contain a temporary memory; give the memory a path")
         if self._format is None and self._like is not None:
             self._adopt_format(self._like)
-        dropped = dict.fromkeys(("_memory", "_like", "_offered"))
+        dropped = dict.fromkeys(("_given", "_like", "_offered"))
         return {**self.__dict__, **dropped, "_decoder": Decoder()}
 
 

@@ -14,6 +14,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,11 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from logcl.core.errors import BadInput, CannotWrite, LogCLError
+from logcl.core.errors import BadInput, BadSettings, CannotWrite, LogCLError
 from logcl.core.inputs import to_uint8
 from logcl.core.settings import ImageShape
+from logcl.integrations.memories import PathMemory, TemporaryMemory, creating
 from logcl.integrations.sklearn import estimator_memory as parts
-from logcl.integrations.temporary import TemporaryMemory
 from logcl.memory.memory import Memory
 from logcl.memory.presets import preset
 from logcl.memory.settings import override
@@ -74,17 +75,14 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         A file that holds samples is refused, because it may be the only copy; `partial_fit` adds to it.
         """
-        with self._all_or_nothing():
-            for name in ("_backing", "classes_", "n_features_in_", "feature_names_in_"):
-                self.__dict__.pop(name, None)
-            self._attach()
-            if hasattr(self, "_backing") and (n := self._backing.memory.n):
+        with self._changing("_backing", "classes_", "n_features_in_", "feature_names_in_") as new:
+            backing = new._attached()
+            if backing is not None and (n := backing.view().manifest.n):
                 raise CannotWrite(
                     f"{self.path} holds {n:,} samples, which fit would have to discard; call partial_fit to "
                     f"add to them or choose another path, and use path=None for cross-validation and searches"
                 )
-            self._absorb(X, y)
-            self._backing.classifier()
+            new._absorb(X, y, train=True)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> LogCLClassifier:
@@ -93,36 +91,26 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The global model is trained when it is next needed, not after every task. `classes` may list classes
         that will come later; until then their probability is 0.
         """
-        with self._all_or_nothing():
-            if not hasattr(self, "_backing"):
-                self._attach()
-            elif isinstance(memory := self._backing.memory, TemporaryMemory):
-                self._backing.memory = memory.owned()
-            self._absorb(X, y, classes)
+        with self._changing() as new:
+            backing = new._attached()
+            if backing is not None and isinstance(memory := backing.memory, TemporaryMemory):
+                new._backing = parts.EstimatorMemory(memory.owned(), None)
+            new._absorb(X, y, classes)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,)."""
-        best = self.predict_proba(X).argmax(axis=1)
-        return np.asarray(self.classes_[best])
+        classes, probabilities = self._predicted(X)
+        return np.asarray(classes[probabilities.argmax(axis=1)])
 
     def predict_proba(self, X: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes_`."""
-        self._check_ready()
-        X = validate_data(self, self._flattened(X)[0], reset=False)
-        classifier = self._backing.classifier()
-        labels = self._backing.as_given(classifier.classes)
-        self._add_classes(labels)
-        probabilities = np.zeros((len(X), len(self.classes_)), dtype=np.float32)
-        columns = np.searchsorted(self.classes_, labels)
-        probabilities[:, columns] = classifier.predict_proba(self._backing.images(X))
-        return probabilities
+        return self._predicted(X)[1]
 
     @property
     def memory_(self) -> Memory:
         """The memory itself, to replay, inspect or verify it."""
-        self._check_ready()
-        return self._backing.memory
+        return self._fitted().memory
 
     def __sklearn_is_fitted__(self) -> bool:
         try:
@@ -135,59 +123,96 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         return tags
 
-    def _check_ready(self) -> None:
-        if not hasattr(self, "_backing"):
-            self._attach()
-        check_is_fitted(self)
-        self._backing.check_exists()
+    def _predicted(self, X: Any) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """Classes, and the probability of each (n, classes)."""
+        with parts.training:  # another thread may be adding classes
+            backing = self._fitted()
+            X = validate_data(self, self._flattened(X, backing.view())[0], reset=False)
+            view, classifier = backing.classifier()
+            labels = view.as_given(classifier.classes)
+            self._add_classes(labels)
+            classes = self.classes_
+        probabilities = np.zeros((len(X), len(classes)), dtype=np.float32)
+        probabilities[:, np.searchsorted(classes, labels)] = classifier.predict_proba(view.images(X))
+        return classes, probabilities
 
-    def _attach(self) -> None:
-        """Continue with the memory at `path`, if there is one."""
-        if self.path is None or not Memory(self.path).file.exists():
-            return
-        memory = Memory.open(
-            self.path, self.image_shape, preset=self.preset, unit=self.unit, settings=self.settings,
+    def _fitted(self) -> parts.EstimatorMemory:
+        backing = self._attached()
+        check_is_fitted(self)
+        assert backing is not None
+        backing.view()
+        return backing
+
+    def _attached(self) -> parts.EstimatorMemory | None:
+        """The memory of this estimator: the one it has, or the one at `path`; None if there is none yet."""
+        given = None if self.path is None else os.fspath(self.path)
+        backing: parts.EstimatorMemory | None = getattr(self, "_backing", None)
+        lineage = None
+        if backing is not None:
+            if backing.given == given:
+                return backing
+            if given is None or not isinstance(backing.memory, PathMemory):
+                raise BadSettings(
+                    f"path is {given!r}, but this estimator was fitted with path = {backing.given!r}; set it "
+                    f"back or call fit"
+                )
+            lineage = backing.memory.file.lineage  # the file may have been moved or copied
+        elif given is None or not Memory(given).file.exists():
+            return None
+        backing = parts.EstimatorMemory(PathMemory(given, lineage), given)
+        view = backing.view()
+        Memory.open(
+            given, self.image_shape, preset=self.preset, unit=self.unit, settings=self.settings,
             seed=self._seed(),
         )  # fmt: skip
-        backing = self._backing = parts.EstimatorMemory(memory)
-        self.n_features_in_ = len(backing.scale.centre) if backing.scale else math.prod(backing.image_shape)
-        if backing.input_format and backing.input_format.names:
-            self.feature_names_in_ = np.array(backing.input_format.names, dtype=object)
-        if classes := memory.classes:
-            self._add_classes(backing.as_given(classes))
+        self._backing = backing
+        self.n_features_in_ = view.features
+        if view.input_format and view.input_format.names:
+            self.feature_names_in_ = np.array(view.input_format.names, dtype=object)
+        if view.manifest.classes:
+            self._add_classes(view.as_given(view.manifest.classes))
+        return backing
 
-    def _absorb(self, X: Any, y: Any, classes: Any = None) -> None:
+    def _absorb(self, X: Any, y: Any, classes: Any = None, *, train: bool = False) -> None:
         """Add one task to the memory, which is created if there is none."""
-        rows, shape = self._flattened(X)
-        X, y = validate_data(self, rows, y, reset=not hasattr(self, "_backing"))
+        backing: parts.EstimatorMemory | None = getattr(self, "_backing", None)
+        view = backing.view() if backing else None
+        rows, shape = self._flattened(X, view)
+        X, y = validate_data(self, rows, y, reset=view is None)
         check_classification_targets(y)
         given = y if classes is None else np.asarray(classes)
         kind, other = parts.kind_of(y), parts.kind_of(given)
         if other != kind:
             raise BadInput(f"classes are {other}, and the labels in y are {kind}; use one type")
-        X = X.astype(np.float64) if shape is None else to_uint8(X)  # refuses bad pixels before a file exists
-        if not hasattr(self, "_backing"):
-            self._backing = self._created(X, kind, shape)
-        self._backing.check_exists()
-        expected = self._backing.label_kind or ("str" if kind == "str" else "int")
+        expected = kind if view is None else view.label_kind or ("str" if kind == "str" else "int")
         if kind != expected:
             path = self._backing.memory.path
             raise BadInput(f"{path} has {expected} labels, and the labels in y are {kind}; use one type")
-        scale = self._backing.scale
-        if scale is not None and (count := scale.count_clipped(X)):
-            warnings.warn(
-                f"{count:,} of {X.size:,} values are more than {parts.MAX_SPREADS} spreads away from the "
-                f"centre of their column in the first task and are clipped; start with a more representative "
-                f"task",
-                stacklevel=3,
-            )
+        X = X.astype(np.float64) if shape is None else to_uint8(X)
         # Floats have integer values here, or scikit-learn would not take them for classes.
-        self._backing.absorb(X, y.astype(np.int64) if kind == "float" else y)
+        labels = y.astype(np.int64) if kind == "float" else y
         self._add_classes(np.union1d(y, given))
+        if backing is None or view is None or train:
+            self._backing = self._started(X, labels, kind, shape, train)
+        else:
+            self._add(backing.memory, view, X, labels)
+
+    def _started(
+        self, X: NDArray[Any], labels: NDArray[Any], kind: parts.LabelKind, shape: ImageShape | None,
+        train: bool,
+    ) -> parts.EstimatorMemory:  # fmt: skip
+        """A memory of the first task: at `path` it appears in one step, with its classifier if `train`."""
+        with creating(self.path) as memory:
+            new = memory if memory.file.exists() else self._created(memory.path, X, kind, shape)
+            self._add(new, parts.View(new.manifest, "", memory.path), X, labels)
+            backing = parts.EstimatorMemory(memory, None)
+            if train:
+                backing.classifier()
+            return backing if self.path is None else backing.moved_to(os.fspath(self.path))
 
     def _created(
-        self, X: NDArray[Any], kind: parts.LabelKind, shape: ImageShape | None
-    ) -> parts.EstimatorMemory:
+        self, path: Path, X: NDArray[Any], kind: parts.LabelKind, shape: ImageShape | None
+    ) -> Memory:
         """A new, empty memory for rows like these: images of a shape, or a table."""
         name = self.preset or "fast"
         settings = preset(name, shape) if shape else parts.table_preset(name, X.shape[1])
@@ -206,18 +231,26 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scale = parts.ColumnScale.fit(X) if shape is None else None
         names = tuple(getattr(self, "feature_names_in_", ())) or None
         note = parts.InputFormat(labels=kind, scale=scale, names=names).model_dump_json(exclude_none=True)
-        memory = TemporaryMemory() if self.path is None else Memory(self.path)
-        Memory.create(memory.path, override(settings, changes), {parts.NOTE: note})
-        return parts.EstimatorMemory(memory)
+        return Memory.create(path, override(settings, changes), {parts.NOTE: note})
+
+    def _add(self, memory: Memory, view: parts.View, X: NDArray[Any], labels: NDArray[Any]) -> None:
+        """Absorb rows (n, features)."""
+        if view.scale is not None and (count := view.scale.count_clipped(X)):
+            warnings.warn(
+                f"{count:,} of {X.size:,} values are more than {parts.MAX_SPREADS} spreads away from the "
+                f"centre of their column in the first task and are clipped; start with a more representative "
+                f"task",
+                stacklevel=4,
+            )
+        memory.absorb(view.images(X), labels, again=True)  # like any `partial_fit`
 
     def _seed(self) -> int | None:
         return int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
 
-    def _flattened(self, X: Any) -> tuple[Any, ImageShape | None]:
+    def _flattened(self, X: Any, view: parts.View | None) -> tuple[Any, ImageShape | None]:
         """X with one row per sample, and the shape of its images; None for a table."""
-        backing = getattr(self, "_backing", None)
-        is_table = backing is not None and backing.scale is not None
-        expected = None if is_table else self.image_shape if backing is None else backing.image_shape
+        is_table = view is not None and view.scale is not None
+        expected = None if is_table else self.image_shape if view is None else view.image_shape
         found = tuple(getattr(X, "shape", ()))
         if len(found) not in (3, 4):
             return X, expected
@@ -241,12 +274,10 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.classes_ = np.union1d(known, labels)
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Undo all changes to the estimator if anything is raised inside."""
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+    def _changing(self, *dropped: str) -> Iterator[LogCLClassifier]:
+        """A copy without some attributes, which this estimator becomes unless anything is raised inside."""
+        with parts.training:
+            new = object.__new__(type(self))
+            new.__dict__ = {name: value for name, value in self.__dict__.items() if name not in dropped}
+            yield new
+            self.__dict__ = new.__dict__

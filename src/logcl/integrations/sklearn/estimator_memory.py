@@ -13,7 +13,9 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -22,13 +24,13 @@ from pydantic import Field, ValidationError, ValidationInfo, model_validator
 from torch import Tensor, nn
 
 from logcl.codecs.base import RateSettings
-from logcl.core.errors import Damaged, NotAMemory, NotTrained
+from logcl.core.errors import BadInput, Damaged, NotAMemory, NotTrained
 from logcl.core.inputs import Label
 from logcl.core.settings import Frozen, ImageShape
 from logcl.core.text import printable
-from logcl.integrations.temporary import TemporaryMemory
+from logcl.integrations.memories import PathMemory, TemporaryMemory
 from logcl.memory.classifier import Classifier, OwnNetwork
-from logcl.memory.memory import Memory
+from logcl.memory.manifest import Manifest
 from logcl.memory.presets import preset
 from logcl.memory.settings import Settings, override
 from logcl.nn.training import generator_for, seeded
@@ -37,8 +39,8 @@ NOTE = "sklearn"
 """The note in the memory file that holds the `InputFormat`."""
 _TABLE = 0x7AB1E  # separates the initial weights of a table's network from all other randomness
 
-# Torch has one random state per process: threads that trained at once would disturb each other's.
-_training = threading.RLock()
+training = threading.RLock()
+"""Torch has one random state per process: threads that trained at once would disturb each other's."""
 
 LabelKind = Literal["int", "str", "bool", "float"]
 _DTYPES: dict[LabelKind, type] = {"int": np.int64, "str": np.str_, "bool": np.bool_, "float": np.float64}
@@ -148,26 +150,18 @@ class InputFormat(Frozen):
         return self
 
 
-class EstimatorMemory:
-    """A memory, and its global model once that is needed."""
+@dataclass(frozen=True)
+class View:
+    """A memory at one moment, as an estimator sees it."""
 
-    def __init__(self, memory: Memory | str) -> None:
-        self.memory = memory if isinstance(memory, Memory) else Memory(memory)
-        self._classifier: Classifier | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        temporary = isinstance(self.memory, TemporaryMemory)
-        return EstimatorMemory, (self.memory if temporary else str(self.memory.path),)
-
-    @cached_property
-    def image_shape(self) -> ImageShape:
-        """Channels, height, width."""
-        return self.memory.settings.image_shape
+    manifest: Manifest
+    digest: str
+    path: Path
 
     @cached_property
     def input_format(self) -> InputFormat | None:
-        """As kept in the file; None if no estimator created it."""
-        text = self.memory.notes.get(NOTE)
+        """As stored in the file; None if no estimator created it."""
+        text = self.manifest.notes.get(NOTE)
         if text is None:
             return None
         try:
@@ -175,9 +169,14 @@ class EstimatorMemory:
         except ValidationError as error:
             reason = printable(error.errors(include_url=False, include_input=False)[0]["msg"])
             raise Damaged(
-                f"{self.memory.path}: the note {NOTE!r} cannot be read ({reason}); open the file with Memory "
+                f"{self.path}: the note {NOTE!r} cannot be read ({reason}); open the file with Memory "
                 f"instead of an estimator"
             ) from error
+
+    @property
+    def image_shape(self) -> ImageShape:
+        """Channels, height, width."""
+        return self.manifest.settings.image_shape
 
     @property
     def scale(self) -> ColumnScale | None:
@@ -185,11 +184,16 @@ class EstimatorMemory:
         return self.input_format.scale if self.input_format else None
 
     @property
+    def features(self) -> int:
+        """Columns of X."""
+        return len(self.scale.centre) if self.scale else math.prod(self.image_shape)
+
+    @property
     def label_kind(self) -> LabelKind | None:
         """None for an empty memory that no estimator created."""
         if self.input_format:
             return self.input_format.labels
-        classes = self.memory.classes
+        classes = self.manifest.classes
         return None if not classes else "str" if isinstance(classes[0], str) else "int"
 
     def as_given(self, labels: Sequence[Label]) -> NDArray[Any]:
@@ -202,39 +206,68 @@ class EstimatorMemory:
             return X.reshape(-1, *self.image_shape)
         return self.scale.images(X.astype(np.float64), self.image_shape)
 
-    def absorb(self, X: NDArray[Any], labels: NDArray[Any]) -> None:
-        """Add one task of rows (n, features) to the memory."""
-        with _training:
-            self.memory.absorb(self.images(X), labels, again=True)  # like any `partial_fit`
 
-    def check_exists(self) -> None:
-        """Raise if the file was deleted meanwhile."""
+class EstimatorMemory:
+    """A memory, and its global model once that is needed.
+
+    Nothing about the samples is kept here: every call starts with a `view` of the file.
+    """
+
+    def __init__(self, memory: PathMemory | TemporaryMemory, given: str | None) -> None:
+        self.memory = memory
+        self.given = given
+        """The estimator's `path` when the memory was opened."""
+        self._classifier: Classifier | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EstimatorMemory, (self.memory, self.given)
+
+    def view(self) -> View:
+        """The memory at this moment."""
         if not self.memory.file.exists():
             raise NotAMemory(
                 f"{self.memory.path} no longer exists, and this estimator only refers to it; put the file "
                 f"back or fit a new estimator"
             )
+        header = self.memory.file.header()
+        return View(Manifest.of(header, self.memory.path), header.content, self.memory.path)
 
-    def classifier(self) -> Classifier:
+    def moved_to(self, path: str) -> EstimatorMemory:
+        """This memory, which is temporary, at the path where it is about to appear."""
+        here = PathMemory(self.memory.path)
+        here.file.header()
+        there = EstimatorMemory(PathMemory(path, here.file.lineage), path)
+        there._classifier = self._classifier
+        return there
+
+    def classifier(self) -> tuple[View, Classifier]:
         """The global model of what the memory holds now: cached, loaded from the file, or trained."""
-        with _training:
-            if self._classifier is not None and self._classifier.is_current(self.memory):
-                return self._classifier
-            network, settings = None, self.memory.settings
-            if self.scale is not None and settings.classifier.network == "mlp":
+        while True:
+            view = self.view()
+            if self._classifier is not None and self._classifier.about.memory == view.digest:
+                return view, self._classifier
+            network, settings = None, view.manifest.settings
+            if view.scale is not None and settings.classifier.network == "mlp":
                 with seeded(generator_for(settings.seed, _TABLE)):
-                    classes = len(self.memory.classes)
-                    network = TableNetwork(self.image_shape, settings.classifier.width, classes)
+                    classes = len(view.manifest.classes)
+                    network = TableNetwork(view.image_shape, settings.classifier.width, classes)
             try:
-                stored = Classifier.describe(self.memory)
-            except NotTrained:
-                stored = None
-            if stored is None or stored.memory != self.memory.digest:
-                self._classifier = Classifier.train(self.memory, network)
-            else:
-                own = isinstance(stored.network, OwnNetwork) and stored.network.kind == TableNetwork.__name__
-                self._classifier = Classifier.load(self.memory, network if own else None)
-            return self._classifier
+                self._classifier = self._load(view, network) or Classifier.train(self.memory, network)
+                return view, self._classifier
+            except (BadInput, Damaged):
+                if self.view().digest == view.digest:
+                    raise  # otherwise another process has added classes meanwhile
+
+    def _load(self, view: View, network: TableNetwork | None) -> Classifier | None:
+        """The stored global model; None unless it is that of what the memory holds now."""
+        try:
+            stored = Classifier.describe(self.memory)
+        except NotTrained:
+            return None
+        if stored.memory != view.digest:
+            return None
+        own = isinstance(stored.network, OwnNetwork) and stored.network.kind == TableNetwork.__name__
+        return Classifier.load(self.memory, network if own else None)
 
 
 def kind_of(labels: NDArray[Any]) -> LabelKind:
