@@ -10,7 +10,7 @@ import typer
 
 from logcl.cli import console
 from logcl.core.errors import BadInput, LogCLError
-from logcl.core.text import human_bytes, printable
+from logcl.core.text import human_bytes
 
 if TYPE_CHECKING:
     from logcl.memory.memory import Absorbed, Memory
@@ -43,10 +43,11 @@ def absorb(
     from logcl.memory.memory import Memory
     from logcl.memory.presets import preset as preset_settings
     from logcl.memory.settings import override
-    from logcl.streams import CATALOG, read_tasks
+    from logcl.streams import Named, read_tasks, resolve
 
     shape = console.parse_shape(image_shape) if image_shape else None
-    dataset = source if source in CATALOG else None
+    found = resolve(source)
+    dataset = found.name if isinstance(found, Named) else None
     chosen: dict[str, Any] = {
         "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
         "settings": console.parse_changes(changes, bytes_per_sample, psnr),
@@ -72,10 +73,10 @@ def absorb(
         callbacks = [log_to(place) for place in logs or ()]
         try:
             for task in read_tasks(
-                source, shape, first=from_task, data_dir=data_dir, skip_bad=skip_bad, progress=progress
+                found, shape, first=from_task, data_dir=data_dir, skip_bad=skip_bad, progress=progress
             ):
                 for bad, reason in task.skipped:
-                    console.err.print(printable(f"skipped {bad}: {reason}"))
+                    console.err.print(f"skipped {bad}: {reason}")
                 if memory is None:
                     shape = (*task.x.shape[1:],)
                     memory = created = Memory.open(path, shape, **chosen)

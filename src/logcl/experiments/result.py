@@ -174,7 +174,7 @@ def find(place: Path) -> Iterator[tuple[Path, Result]]:
         return
     for path in sorted(place.rglob("*.json")):
         hidden = any(part.startswith(".") for part in path.relative_to(place).parts)
-        if not hidden and _is_result(path):
+        if not hidden and path.is_file() and _is_result(path):
             yield path, read(path)
 
 
