@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,7 +104,33 @@ def test_a_million_one_sample_tasks():
     print(f"{time.perf_counter() - started:.1f} s for a million plans")
 
 
-@pytest.mark.parametrize(("before", "after", "unit"), [(-1, 3, 1), (3, 2, 1), (0, 1, 0), (0, 1, -5)])
-def test_impossible_plans_are_refused(before, after, unit):
-    with pytest.raises(ValueError, match=r"negative|less than|at least"):
-        plan(before, after, unit)
+WRONG = [-1, 1.0, 2.5, float("nan"), True, "3", None, np.float64(3), np.int64(-1), -(10**30), [1]]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_numbers_that_are_no_counts_are_refused_in_a_sentence(wrong):
+    for call in (
+        lambda: plan(wrong, 3),
+        lambda: plan(0, wrong),
+        lambda: plan(0, 3, wrong),
+        lambda: layout(wrong),
+        lambda: layout(3, wrong),
+        lambda: max_generation(wrong),
+        lambda: max_generation(3, wrong),
+    ):
+        with pytest.raises(ValueError, match=r"; give an integer of at least [01]$"):
+            call()
+
+
+def test_impossible_plans_are_refused():
+    with pytest.raises(ValueError, match="only ever added"):
+        plan(3, 2)
+    with pytest.raises(ValueError, match="the unit is 0; give an integer of at least 1"):
+        plan(0, 1, 0)
+
+
+def test_integers_of_any_type_and_size():
+    small = plan(np.uint8(200), np.int64(300), np.int32(3))
+    assert small == plan(200, 300, 3)
+    assert all(type(number) is int for slot in small.train for number in slot)
+    assert layout(2**5000, 2**4999) == (Slot(1, 1, 2**5000),)

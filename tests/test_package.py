@@ -76,7 +76,10 @@ def test_a_clean_environment_runs_it(built, tmp_path):
         "'--set', 'codec.epochs=1', '--set', 'classifier.epochs=1', '--out', 'run']\n"
         "main()\n"
     )
-    ran = subprocess.run([str(python), "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run(
+        [str(python), "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "run" / "report.html").exists()
     assert (tmp_path / "run" / "memory.logcl").exists() or list((tmp_path / "run").rglob("memory.logcl"))

@@ -10,9 +10,10 @@ section 4.2 of the paper.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Slot(NamedTuple):
@@ -44,13 +45,14 @@ class Plan:
 
 def layout(n: int, unit: int = 1) -> tuple[Slot, ...]:
     """The slots that hold n samples, oldest first; the last n mod unit samples are in the buffer."""
-    _check(n, unit)
+    n, unit = whole(n, "the number of samples"), whole(unit, "the unit", 1)
     return _slots(n // unit, 0, unit)
 
 
 def plan(n_before: int, n_after: int, unit: int = 1) -> Plan:
     """What changes when n grows from `n_before` to `n_after`; takes O(log n) time."""
-    _check(n_before, unit)
+    n_before, n_after = whole(n_before, "n_before"), whole(n_after, "n_after")
+    unit = whole(unit, "the unit", 1)
     if n_after < n_before:
         raise ValueError(
             f"n_after = {n_after} is less than n_before = {n_before}; samples are only ever added"
@@ -72,7 +74,19 @@ def max_generation(n: int, unit: int = 1) -> int:
 
     A sample only ever moves to a higher level, and this is the highest level of n samples.
     """
+    n, unit = whole(n, "the number of samples"), whole(unit, "the unit", 1)
     return max((n // unit).bit_length() - 1, 0)
+
+
+def whole(value: Any, name: str, least: int = 0) -> int:
+    """The value as an int; `ValueError` unless it is an integer, of any type, of at least `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise ValueError(f"{name} is {value!r}; give an integer of at least {least}")
+    return number
 
 
 # Consecutive tasks keep the same slots: the cache spares a million one-sample tasks from rebuilding them.
@@ -85,10 +99,3 @@ def _slots(units: int, skipped: int, unit: int) -> tuple[Slot, ...]:
             slots.append(Slot(level, last + 1, last + (unit << level)))
             last = slots[-1].stop
     return tuple(slots)
-
-
-def _check(n: int, unit: int) -> None:
-    if n < 0:
-        raise ValueError(f"the number of samples is {n}; it must not be negative")
-    if unit < 1:
-        raise ValueError(f"the unit is {unit}; it must be at least one sample")

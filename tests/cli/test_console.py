@@ -2,7 +2,7 @@
 
 import pytest
 
-from logcl.cli.console import parse_changes
+from logcl.cli.console import parse_changes, parse_shape
 from logcl.core.errors import BadSettings
 
 
@@ -15,3 +15,19 @@ def test_the_command_line_takes_one_target():
         parse_changes(None, bytes_per_sample=1, psnr=3)
     with pytest.raises(BadSettings, match="--set unit has no value"):
         parse_changes(["unit"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1x²x8", "1x٣x8", "1x\uff18x8", "1x8", "1x8x8x8", "1x-8x8", "1x+8x8", "1x8_0x8", "1x 8x8", " 1x8x8",
+     "1x8x8\n", "1x0x8", "1x08x8", "1x1e2x8", "1x8.0x8", "1×8×8", "x", "", "1x" + "9" * 5000 + "x8",
+     "1x9999999x8"],
+)  # fmt: skip
+def test_shapes_that_are_none_are_refused_in_a_sentence(text):
+    with pytest.raises(BadSettings, match=r"is not CHANNELSxHEIGHTxWIDTH; write e.g. 3x32x32") as caught:
+        parse_shape(text)
+    assert len(str(caught.value)) < 120
+
+
+def test_shapes():
+    assert parse_shape("3x32x48") == parse_shape("3X32x48") == (3, 32, 48)

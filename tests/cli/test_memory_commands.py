@@ -314,6 +314,31 @@ def test_class_names_cannot_lead_out_of_the_export(tmp_path, digits, logcl, quic
     assert all(path.parent.parent == tmp_path / "deep" / "er" for path in written)
 
 
+@given(st.lists(st.text(max_size=20), unique=True, max_size=10))
+@example(
+    [
+        "\x7f",
+        "\x9b31m",
+        "\u202egnp",
+        "-rf",
+        "--",
+        "~root",
+        "~",
+        "\ufffe",
+        "CON",
+        "nul.txt",
+        "con",
+        "lpt1 .x",
+        "\u200b",
+    ]
+)
+def test_folder_names_cannot_deceive_a_shell_or_a_terminal(names):
+    folders = _folder_names(names)
+    assert len(set(folders)) == len(names)
+    assert all(folder.isprintable() and not folder.startswith(("-", "~", ".")) for folder in folders)
+    assert all(folder.partition(".")[0].strip().lower() not in ("con", "nul", "lpt1") for folder in folders)
+
+
 @given(st.lists(st.text(st.sampled_from("aAé\u0301e/_-012. 語"), max_size=120), unique=True, max_size=30))
 @example(["a_b-2", "a/b", "a_b"])
 @example(["é", "e\u0301", "É"])

@@ -189,7 +189,27 @@ def test_parse_count(text, value):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-1", "0", "0.5", "1e-3", "e9", "1e", "10^", "^9", "nan", "inf", "1K1", "1.5^2", "2^62", "½"]
+    "text",
+    [
+        "",
+        "-1",
+        "0",
+        "0.5",
+        "1e-3",
+        "e9",
+        "1e",
+        "10^",
+        "^9",
+        "nan",
+        "inf",
+        "1K1",
+        "1.5^2",
+        "2^62",
+        "½",
+        "²",
+        "1e²",
+        "٣",
+    ],
 )
 def test_parse_count_refuses(text):
     with pytest.raises(BadSettings, match="is not a whole number from 1 to"):

@@ -133,8 +133,11 @@ BAD = {
     "nan": (lambda x, y: (np.where(np.arange(8) == 3, np.nan, x / 255), y), "NaN or infinite pixel"),
     "infinite": (lambda x, y: (np.where(np.arange(8) == 3, np.inf, x / 255), y), "NaN or infinite pixel"),
     "floats to 255": (lambda x, y: (x.astype(float), y), r"these range from 0 to 255"),
+    "just above 1": (lambda x, y: ((x / 255 * 1.0000001).astype("f4"), y), r"from 0 to 1.0000001; clip"),
+    "the next float": (lambda x, y: (x / 255 + (x == 255) * 2.0**-52, y), r"0 to 1.0000000000000002;"),
     "negative floats": (lambda x, y: (x / 255 - 0.5, y), r"must lie in \[0, 1\]"),
     "large integers": (lambda x, y: (x.astype(int) + 200, y), "must lie in 0 to 255"),
+    "huge integers": (lambda x, y: (x.astype(int) + 10**6, y), "range from 1000000 to 1000255"),
     "text": (lambda x, y: (x.astype(str), y), "not supported"),
     "empty": (lambda x, y: (x[:0], y[:0]), "the task is empty"),
     "too few labels": (lambda x, y: (x, y[:-1]), "20 images but 19 labels"),
@@ -150,6 +153,12 @@ BAD = {
     "huge label": (lambda x, y: (x, np.array([2**64 - 1] * 20, dtype=np.uint64)), "too large"),
     "ragged": (lambda x, y: ([[1, 2], [3]], [0, 1]), "rectangular arrays"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("incoming", [-1, 1.5, True, "3", None, np.float32(2)], ids=repr)
+def test_a_plan_of_no_number_of_samples_is_refused(tmp_path, quick, incoming):
+    with pytest.raises(BadInput, match=r"incoming is .*; give an integer of at least 0"):
+        make(tmp_path / "m.logcl", quick).plan(incoming)
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from logcl.core.errors import BadSettings, DataError, PassedOver
-from logcl.streams import images, open_stream
+from logcl.streams import CATALOG, images, open_stream, read_images, read_tasks
 
 MODES = {"grey": "L", "colour": "RGB", "alpha": "RGBA", "palette": "P", "sixteen": "I;16"}
 
@@ -182,11 +185,59 @@ def test_empty_folder(tmp_path):
         open_stream(tmp_path)
 
 
-def test_a_folder_may_be_called_like_a_data_set(tmp_path, make_images, monkeypatch):
+def test_a_folder_called_like_a_data_set_is_not_passed_over(tmp_path, make_images, monkeypatch):
     make_images(tmp_path / "digits" / "a", 2)
     monkeypatch.chdir(tmp_path)
-    assert open_stream("./digits").classes == ("a",)
-    assert len(open_stream("digits").classes) == 10
+    for path in ("./digits", Path("digits"), tmp_path / "digits"):
+        assert open_stream(path).classes == ("a",)
+        assert [task.y.tolist() for task in read_tasks(path)] == [["a", "a"]]
+    for name in ("dataset:digits", CATALOG["digits"]):
+        assert len(open_stream(name).classes) == 10
+        assert next(read_tasks(name)).source == "digits, task 1 of 5"
+    for read in (open_stream, lambda source: next(read_tasks(source))):
+        with pytest.raises(BadSettings, match=r"write dataset:digits for the data set or \./digits for"):
+            read("digits")
+    (tmp_path / "mnist").symlink_to("gone")
+    with pytest.raises(BadSettings, match="dataset:mnist"):
+        open_stream("mnist")
+    with pytest.raises(BadSettings, match="there is no data set 'minst'"):
+        open_stream("dataset:minst")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names must be Unicode here")
+def test_class_folders_that_are_not_utf_8_are_refused_and_other_paths_escaped(tmp_path, make_images):
+    make_images(tmp_path / "ol\udcff" / "cat", 3)
+    stream = open_stream(tmp_path / "ol\udcff")
+    assert stream.name == r"ol\udcff"
+    (task,) = read_tasks(tmp_path / "ol\udcff")
+    assert task.source == rf"{tmp_path}/ol\udcff"
+    make_images(tmp_path / "new" / "caf\udce9", 3)
+    for read in (open_stream, lambda source: next(read_tasks(source))):
+        with pytest.raises(DataError, match=r"new has a class with the name 'caf\\udce9', .*; rename it"):
+            read(tmp_path / "new")
+
+
+def test_pipes_among_images_are_counted_and_not_opened(tmp_path, make_images):
+    make_images(tmp_path / "cat", 2)
+    os.mkfifo(tmp_path / "cat" / "pipe.png")
+    with pytest.warns(PassedOver, match="images ignored: 1 not regular files$"):
+        open_stream(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.npz", "pipe.png"])
+def test_what_is_not_a_regular_file_is_refused_without_opening_it(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / f"socket-{name}"))
+    readers = (
+        open_stream,
+        lambda path: next(read_tasks(path)),
+        lambda path: list(read_images([path], (1, 8, 8))),
+    )
+    for path in (tmp_path / name, tmp_path / f"socket-{name}", Path("/dev/null")):
+        for read in readers:
+            with pytest.raises(DataError, match="is not a regular file; give a file or a folder"):
+                read(path)
 
 
 def test_ignored_images_are_counted(tmp_path, make_images):

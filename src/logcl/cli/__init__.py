@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -20,6 +22,8 @@ _WITH_MEMORY = ("absorb", "plan", "train", "predict", "inspect", "verify", "expo
 COMMANDS = (*_WITH_MEMORY, "run", "bench", "report", "presets", "methods", "data")
 _MODULES = {"presets": "settings", "methods": "settings"}  # the others have the names of their commands
 
+_UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it in typer
+
 
 class _Group(TyperGroup):
     """Imports a command when it is needed: to run it, or for the list of all commands."""
@@ -33,12 +37,28 @@ class _Group(TyperGroup):
         parent.add_typer(found, name=name) if isinstance(found, typer.Typer) else parent.command(name)(found)
         return typer.main.get_group(parent).commands[name]
 
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        """Parse the options before the command."""
+        with _escaped():
+            return super().make_context(*arguments, **more)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; Ctrl-C outside a `job` is reported here."""
         try:
-            return super().invoke(ctx)
+            with _escaped():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             raise typer.Exit(_failed("interrupted", 130)) from None
+
+
+@contextmanager
+def _escaped() -> Iterator[None]:
+    """Usage errors quote arguments, which may be names of files that a pattern such as * stood for."""
+    try:
+        yield
+    except _UsageError as error:
+        error.message = printable(error.message)
+        raise
 
 
 app = typer.Typer(
@@ -83,9 +103,9 @@ def main() -> None:
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         """Print LogCL's own warnings as one sentence, without a source line."""
         if issubclass(category, LogCLWarning):
-            err.print(f"logcl: {printable(message)}")
+            err.print(f"logcl: {message}")
         else:
-            usual(message, category, *place, **more)
+            usual(printable(message), category, *place, **more)
 
     try:
         with warnings.catch_warnings():  # also restores showwarning

@@ -15,7 +15,7 @@ import typer
 
 from logcl.cli import console
 from logcl.core.errors import BadInput, LogCLError, NotReported
-from logcl.core.text import human_bytes, printable
+from logcl.core.text import human_bytes
 
 if TYPE_CHECKING:
     from logcl.core.settings import ImageShape
@@ -50,10 +50,11 @@ def absorb(
     from logcl.integrations.logs import log_to
     from logcl.memory.file.memory_file import MemoryFile
     from logcl.memory.memory import Memory
-    from logcl.streams import CATALOG, read_tasks
+    from logcl.streams import Named, read_tasks, resolve
 
     shape = console.parse_shape(image_shape) if image_shape else None
-    dataset = source if source in CATALOG else None
+    found = resolve(source)
+    dataset = found.name if isinstance(found, Named) else None
     chosen: dict[str, Any] = {
         "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
         "settings": console.parse_changes(changes, bytes_per_sample, psnr),
@@ -85,12 +86,12 @@ def absorb(
     with console.job(state, quiet=quiet) as progress, console.chosen_engine(engine, address) as runner:
         callbacks = [log_to(place) for place in logs or ()]
         tasks = read_tasks(
-            source, shape, first=from_task, data_dir=data_dir, skip_bad=skip_bad, progress=progress
+            found, shape, first=from_task, data_dir=data_dir, skip_bad=skip_bad, progress=progress
         )
         try:
             for number, task in enumerate(tasks, from_task):
                 for bad, reason in task.skipped:
-                    console.err.print(printable(f"skipped {bad}: {reason}"))
+                    console.err.print(f"skipped {bad}: {reason}")
                 if memory is None:
                     shape = (*task.x.shape[1:],)
                     memory = Memory.new(path, _new_settings(shape, **chosen))

@@ -13,8 +13,10 @@ import typer
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from logcl.core.errors import BadSettings, LogCLError
+from logcl.core.text import printable
 
 if TYPE_CHECKING:
     from logcl.core.bars import Bars
@@ -22,10 +24,19 @@ if TYPE_CHECKING:
     from logcl.nn.engines import Engine
 
 
+class _Console(Console):
+    """Prints every string, also in tables, as one line in which nothing controls the terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """The text of a string, in which names of files and classes may contain anything."""
+        line = text.strip("\n")  # empty lines around it are ours
+        return super().render_str(text.replace(line, printable(line)) if line else text, **options)
+
+
 def _console(*, stderr: bool) -> Console:
     """A console that never wraps lines; not on a terminal, it is 240 columns wide."""
     # No markup: names of files and classes may contain brackets.
-    console = Console(stderr=stderr, soft_wrap=True, highlight=False, markup=False)
+    console = _Console(stderr=stderr, soft_wrap=True, highlight=False, markup=False)
     if not console.is_terminal:
         console.width = 240
     return console
@@ -38,7 +49,9 @@ MemoryArgument = Annotated[Path, typer.Argument(metavar="MEMORY", help="The memo
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        metavar="SOURCE", help="A named data set, an .npz file or a folder of class-named folders of images."
+        metavar="SOURCE",
+        help="A named data set, an .npz file or a folder of class-named folders of images. If a name is "
+        "both, write dataset:NAME or ./NAME.",
     ),
 ]
 ShapeOption = Annotated[
@@ -127,9 +140,8 @@ def show(as_json: bool, document: Any, *lines: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a JSON document; control characters are escaped."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    print(re.sub(r"[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
+    """Print a JSON document in ASCII, which any terminal and encoding takes."""
+    print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
 
 
 def new_table(title: str | None = None) -> Table:
@@ -187,8 +199,8 @@ def parse_changes(
 
 def parse_shape(text: str) -> ImageShape:
     """`--image-shape 3x32x32` as (channels, height, width)."""
-    parts = text.lower().split("x")
-    if len(parts) != 3 or not all(part.isdigit() and int(part) for part in parts):
-        raise BadSettings(f"--image-shape {text} is not CHANNELSxHEIGHTxWIDTH; write e.g. 3x32x32")
-    channels, height, width = map(int, parts)
+    found = re.fullmatch("([1-9][0-9]{0,5})x([1-9][0-9]{0,5})x([1-9][0-9]{0,5})", text.lower())
+    if found is None:
+        raise BadSettings(f"--image-shape {text[:40]} is not CHANNELSxHEIGHTxWIDTH; write e.g. 3x32x32")
+    channels, height, width = map(int, found.groups())
     return channels, height, width

@@ -30,7 +30,7 @@ def list_data(data_dir: console.DataDirOption = None, as_json: console.JsonOptio
         where = f"in {paths[0].parent}" if paths else "comes with scikit-learn"
         if paths is None:
             where = f"not found; download it with `logcl data get {name}`"
-        lines.append(f"{name:<13} {data_set.summary}\n{'':<13} {where}")
+        lines += [f"{name:<13} {data_set.summary}", f"{'':<13} {where}"]
     console.show(as_json, rows, *lines)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from logcl.memory.snapshot import Snapshot
 
 _BLOCK, _MOST_LABELS = 2**24, 2**32  # bytes of labels written at once, and in all
+_RESERVED = re.compile(r"con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]", re.IGNORECASE)  # on Windows
 
 
 def export(
@@ -107,9 +108,11 @@ def _folder_names(classes: Sequence[str]) -> list[str]:
     """A safe, unique folder name per class; class names may contain anything."""
     chosen: dict[str, str] = {}  # by what file systems that ignore case or Unicode composition see
     for number, name in enumerate(classes):
-        # File systems allow 255 bytes.
-        cut = re.sub(r'[\x00-\x1f/\\:*?"<>|]', "_", name).encode()[:200].decode(errors="ignore")
-        safe = cut.strip(". ") or "class"
+        plain = "".join(char if char.isprintable() and char not in '/\\:*?"<>|' else "_" for char in name)
+        # File systems allow 255 bytes, and Windows no dots or spaces at the end; a dash starts an option.
+        safe = plain.encode()[:200].decode(errors="ignore").strip(". ") or "class"
+        if safe.startswith(("-", "~")) or _RESERVED.fullmatch(safe.partition(".")[0].rstrip()):
+            safe = f"_{safe}"
         for choice in chain([safe], (f"{safe}-{suffix}" for suffix in count(number))):
             if (key := unicodedata.normalize("NFKC", choice).casefold()) not in chosen:
                 chosen[key] = choice

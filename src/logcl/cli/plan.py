@@ -84,7 +84,7 @@ def plan(
 def parse_count(option: str, value: str) -> int:
     """A number of samples, written as 1000, 1_000, 1,000, 1e9, 10^9, 2.5M or 1G."""
     plain = value.strip().lower().replace("_", "").replace(",", "")
-    found = re.fullmatch(r"(\d{1,40}(?:\.\d{1,40})?)(?:e\+?(\d{1,2})|\^(\d{1,2})|([kmgt]))?", plain)
+    found = re.fullmatch(r"(\d{1,40}(?:\.\d{1,40})?)(?:e\+?(\d{1,2})|\^(\d{1,2})|([kmgt]))?", plain, re.ASCII)
     if found:
         number, exponent, power, suffix = found.groups()
         count = Fraction(number) ** int(power or 1) * 10 ** int(exponent or _SUFFIXES[suffix or ""])

@@ -10,6 +10,7 @@ import typer
 
 from logcl.cli import console
 from logcl.core.errors import BadInput, BadSettings
+from logcl.core.text import printable
 
 if TYPE_CHECKING:
     from logcl.experiments.result import Result
@@ -50,9 +51,9 @@ def report(
     by_scale = benches.found_in(runs[0]) if len(runs) == 1 else {}
     if by_scale:
         bench = runs[0].resolve().name
-        written = benches.write(bench, by_scale, path, chosen, title=title, figures=figures)
+        written = benches.write(bench, by_scale, path, chosen, title=printable(title), figures=figures)
     else:
-        written = report.write(list(found.values()), path, chosen, title=title, figures=figures)
+        written = report.write(list(found.values()), path, chosen, title=printable(title), figures=figures)
     console.out.print(
         f"report       {written[0]}    ({len(found)} result{'s' * (len(found) != 1)})"
         + (f"    {len(written) - 1} figure files in {figures}" if figures else "")

@@ -13,7 +13,7 @@ import typer
 
 from logcl.cli import console
 from logcl.core.errors import BadSettings, Busy, LogCLError
-from logcl.core.text import human_bytes, spread
+from logcl.core.text import human_bytes, printable, spread
 
 if TYPE_CHECKING:
     from logcl.experiments.result import Result
@@ -26,7 +26,11 @@ def run(
     source: console.SourceArgument = "digits",
     tasks: Annotated[int | None, typer.Option(help="Number of tasks to split the data into.")] = None,
     method: Annotated[
-        str, typer.Option(help="Method, several separated by commas, or all; see `logcl methods list`.")
+        str,
+        typer.Option(
+            help="One or several, separated by commas, or all; see `logcl methods list`. A Python file with "
+            "a method works too."
+        ),
     ] = "logcl",
     preset: Annotated[str, typer.Option(help="Settings to start from; see `logcl presets list`.")] = "fast",
     budget: Annotated[
@@ -62,7 +66,7 @@ def run(
     from logcl.memory.settings import override
     from logcl.methods import METHODS, find, options_of
     from logcl.methods.parts.exemplars import check_budget
-    from logcl.streams import CATALOG, open_stream
+    from logcl.streams import Named, open_stream, resolve
 
     named = [name.strip() for name in method.split(",")]
     names = list(dict.fromkeys(find(name).name for name in (METHODS if named == ["all"] else named)))
@@ -72,8 +76,11 @@ def run(
         raise BadSettings("--set seed is not allowed here; use --seed")
     options = {name: _options(name, asked) for name in names}
     budget = check_budget(budget or BUDGETS.get(preset, USUAL_BUDGET))
-    folder = out_dir or Path("runs") / f"{Path(source).resolve().stem}-{preset}"
-    if Path(source).is_dir() and Path(source).resolve() in folder.resolve().parents:
+    found = resolve(source)
+    dataset = found.name if isinstance(found, Named) else None
+    name = dataset or Path(source).resolve().stem
+    folder = out_dir or Path("runs") / f"{name}-{preset}"
+    if not dataset and Path(source).is_dir() and Path(source).resolve() in folder.resolve().parents:
         raise BadSettings(
             f"the folder for the results, {folder}, is inside the images of {source}; choose another --out"
         )
@@ -87,8 +94,8 @@ def run(
 
         @lru_cache(maxsize=1)  # cells of one seed follow each other
         def opened(number: int) -> tuple[Stream, Settings]:
-            stream = open_stream(source, data_dir=data_dir, tasks=tasks, seed=number, progress=progress)
-            settings = preset_settings(preset, stream.image_shape, source if source in CATALOG else None)
+            stream = open_stream(found, data_dir=data_dir, tasks=tasks, seed=number, progress=progress)
+            settings = preset_settings(preset, stream.image_shape, dataset)
             return stream, override(settings, {**asked, "seed": number})
 
         for (name, number), result in finished.items():
@@ -110,7 +117,7 @@ def run(
                     stream, name, settings, place,
                     budget=budget, options=options[name], evaluate=evaluate, progress=progress,
                     earlier="replace" if overwrite else "continue",
-                    command=shlex.join(["logcl", *sys.argv[1:]]),
+                    command=printable(shlex.join(["logcl", *sys.argv[1:]])),
                     say=lambda what: console.err.print(f"logcl: {what}"),
                 )  # fmt: skip
             except (Busy, checkpoint.Occupied):
@@ -198,7 +205,7 @@ def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], 
     columns = ["method", "accuracy", "forgetting", "bytes kept", "raw bytes", "seconds"]
     console.print_table(columns, rows, title)
     if traps := [result.trap for result in results if result.trap]:
-        console.out.print(f"\ndistortions  {_cause(traps)}\n             {_effect(traps)}")
+        console.show(False, None, f"\ndistortions  {_cause(traps)}", f"             {_effect(traps)}")
     if ("logcl", first) in folders:
         memory = folders["logcl", first] / "memory.logcl"
         console.out.print(f"\nmemory file  {memory}    (try: logcl inspect {memory})")

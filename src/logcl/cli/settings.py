@@ -77,7 +77,7 @@ def show_method(
         console.print_json({**about, "options": _records(rows)})
         return
     if not rows:
-        console.out.print(f"{method.name}: {method.summary}\nThis method has no options.")
+        console.show(False, None, f"{method.name}: {method.summary}", "This method has no options.")
         return
     _show(f"{method.name}: {method.summary}", rows)
     console.out.print(f"\nTo change one: logcl run digits --method {name} --set {rows[0][0]}=VALUE")

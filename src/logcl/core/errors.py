@@ -6,11 +6,17 @@ to stderr and exits with the class's `exit_code`; Python callers catch `LogCLErr
 
 from __future__ import annotations
 
+from logcl.core.text import printable
+
 
 class LogCLError(Exception):
     """Base of all errors that LogCL raises deliberately."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """The message; names of files and classes in it cannot control a terminal."""
+        return printable(super().__str__())
 
 
 class BadInput(LogCLError, ValueError):

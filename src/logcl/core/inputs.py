@@ -18,7 +18,7 @@ LONGEST_LABEL = 1000
 Label = Annotated[int, Field(ge=-(2**63), lt=2**63)] | Annotated[str, Field(max_length=LONGEST_LABEL)]
 
 
-def _is_text(value: str) -> bool:
+def is_text(value: str) -> bool:
     """No null characters, which numpy strips, and no lone surrogates, which UTF-8 cannot encode."""
     return "\0" not in value and value == value.encode(errors="replace").decode()
 
@@ -29,7 +29,7 @@ def distinct(labels: tuple[Label, ...]) -> tuple[Label, ...]:
         raise ValueError("integers and strings are mixed")
     if len(set(labels)) < len(labels):
         raise ValueError("a label occurs twice")
-    if not all(_is_text(label) for label in labels if isinstance(label, str)):
+    if not all(is_text(label) for label in labels if isinstance(label, str)):
         raise ValueError("a label is not plain text")
     return labels
 
@@ -70,7 +70,8 @@ def to_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
     low, high = (array.min(), array.max()) if array.size else (0, 0)
     if low < 0 or high > (1 if is_float else 255):
         allowed = "float images must lie in [0, 1]" if is_float else "integer images must lie in 0 to 255"
-        raise BadInput(f"{allowed}, but these range from {low:.6g} to {high:.6g}; scale them first")
+        span = " to ".join(str(value).removesuffix(".0") for value in (low, high))
+        raise BadInput(f"{allowed}, but these range from {span}; clip or scale them first")
     return (np.rint(array * 255) if is_float else array).astype(np.uint8)
 
 
@@ -96,7 +97,7 @@ def as_labels(labels: Any, count: int) -> NDArray[Any]:
 def _plain(values: list[Any]) -> NDArray[Any]:
     """Python objects, e.g. from a list or pandas, as one array of integers or of strings."""
     if all(isinstance(value, str) for value in values):
-        strange = next((value for value in values if not _is_text(value)), None)
+        strange = next((value for value in values if not is_text(value)), None)
         if strange is not None:
             raise BadInput(f"the label {strange!r} is not plain text; rename it")
         return np.array(values, dtype=np.str_)
@@ -120,7 +121,7 @@ def number_classes(
     values, first, positions = np.unique(labels, return_index=True, return_inverse=True)
     numbers: dict[Label, int] = {label: number for number, label in enumerate(known)}
     for value in values[np.argsort(first)].tolist():
-        if isinstance(value, str) and not _is_text(value):
+        if isinstance(value, str) and not is_text(value):
             raise BadInput(f"the label {value!r} is not plain text; rename it")
         if isinstance(value, str) and len(value) > LONGEST_LABEL:
             raise BadInput(f"the label {value[:20]}… is longer than {LONGEST_LABEL} characters; shorten it")

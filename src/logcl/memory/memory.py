@@ -161,7 +161,11 @@ class Memory:
     def plan(self, incoming: int) -> allocation.Plan:
         """What absorbing `incoming` more samples would refit."""
         manifest = self.manifest
-        return allocation.plan(manifest.last, manifest.last + incoming, manifest.settings.unit)
+        try:
+            last = manifest.last + allocation.whole(incoming, "incoming")
+        except ValueError as error:
+            raise BadInput(str(error)) from error
+        return allocation.plan(manifest.last, last, manifest.settings.unit)
 
     def absorb(
         self,

@@ -14,9 +14,10 @@ import numpy as np
 from logcl.core.errors import BadSettings, DataError
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import ImageShape
+from logcl.core.text import printable
 from logcl.streams.archives import reading
 from logcl.streams.arrays import load_npz, read_npz, read_npz_images
-from logcl.streams.catalog import CATALOG
+from logcl.streams.catalog import CATALOG, Named, resolve
 from logcl.streams.images import list_all_images, load_folder, read_folder, task_folders
 from logcl.streams.pixels import read_image
 from logcl.streams.stream import (
@@ -32,8 +33,8 @@ from logcl.streams.stream import (
 )
 
 __all__ = [
-    "CATALOG", "Classes", "ImageShape", "Pixels", "Stream", "Task", "open_stream", "read_images", "read_npz",
-    "read_npz_images", "read_tasks",
+    "CATALOG", "Classes", "ImageShape", "Named", "Pixels", "Stream", "Task", "open_stream", "read_images",
+    "read_npz", "read_npz_images", "read_tasks", "resolve",
 ]  # fmt: skip
 
 _USER_TASKS = 5
@@ -41,7 +42,7 @@ _SILENT = Silent()
 
 
 def read_tasks(
-    source: str | Path,
+    source: str | Path | Named,
     image_shape: ImageShape | None = None,
     *,
     first: int = 1,
@@ -51,23 +52,25 @@ def read_tasks(
 ) -> Iterator[Task]:
     """Yield the training tasks of a named data set, a folder or an `.npz`, starting with number `first`.
 
-    Labels are class names, or integers if an `.npz` has those. `image_shape` (C, H, W) is for image files;
+    `resolve` says which of them a text names. Labels are class names, or integers if an `.npz` has those.
+    `image_shape` (C, H, W) is for image files;
     if it is None, the first folder decides. `skip_bad` leaves out unreadable image files.
     """
-    if str(source) in CATALOG:
-        stream = open_stream(source, data_dir=data_dir, progress=progress)
+    found = resolve(source)
+    if isinstance(found, Named):
+        stream = open_stream(found, data_dir=data_dir, progress=progress)
         for number, task in enumerate(stream, start=1):
             if number >= first:
                 names = np.array(stream.classes)[task.y]
-                yield Task(task.x, names, f"{source}, task {number} of {len(stream)}")
-    elif _is_folder(Path(source)):
-        for folder in task_folders(Path(source))[first - 1 :]:
+                yield Task(task.x, names, f"{found.name}, task {number} of {len(stream)}")
+    elif _is_folder(found):
+        for folder in task_folders(found)[first - 1 :]:
             task = read_folder(folder, image_shape, skip_bad=skip_bad, progress=progress)
             channels, height, width = task.x.shape[1:]
             image_shape = channels, height, width
             yield task
     elif first == 1:
-        yield Task(*read_npz(source), str(source))
+        yield Task(*read_npz(found), printable(found))
 
 
 def read_images(
@@ -89,7 +92,7 @@ def read_images(
 
 
 def open_stream(
-    name_or_path: str | Path,
+    source: str | Path | Named,
     *,
     data_dir: str | Path | None = None,
     tasks: int | None = None,
@@ -97,7 +100,7 @@ def open_stream(
     image_shape: ImageShape | None = None,
     progress: Progress = _SILENT,
 ) -> Stream:
-    """Open a named data set, a folder of images or an `.npz` as a stream of tasks.
+    """Open a named data set, a folder of images or an `.npz` as a stream of tasks; see `resolve`.
 
     `data_dir` holds the official files of named data sets; if it is None, LOGCL_DATA and the downloads of
     `logcl data get` are searched. `tasks` is any number from 1 to the number of training samples; None is the
@@ -106,22 +109,22 @@ def open_stream(
     (C, H, W) is for image files: other data is not resized.
     """
     check_seed(seed)
-    path = Path(name_or_path)
-    named = CATALOG.get(str(name_or_path))
+    found = resolve(source)
+    named = found if isinstance(found, Named) else None
     groups = None
-    if named is not None:
-        name = named.name
-        data = named.load(Path(data_dir).expanduser() if data_dir is not None else None, progress)
-    elif _is_folder(path):
-        name = path.resolve().name
-        data, groups = load_folder(path, image_shape, progress)
+    if isinstance(found, Named):
+        name = found.name
+        data = found.load(Path(data_dir).expanduser() if data_dir is not None else None, progress)
+    elif _is_folder(found):
+        name = printable(found.resolve().name)
+        data, groups = load_folder(found, image_shape, progress)
     else:
-        name = path.stem
-        data = load_npz(path, progress)
+        name = printable(found.stem)
+        data = load_npz(found, progress)
     x, y = data.train.x, data.train.y
     if image_shape is not None and tuple(image_shape) != x.shape[1:]:
         raise BadSettings(
-            f"the images of {name_or_path} have shape {x.shape[1:]}, not {tuple(image_shape)}; leave out the "
+            f"the images of {name} have shape {x.shape[1:]}, not {tuple(image_shape)}; leave out the "
             "image shape, as only image files are resized"
         )
     rows, test = np.arange(len(y)), data.test
@@ -137,7 +140,7 @@ def open_stream(
         members = group_rows(groups, rows, seed)
     else:
         raise BadSettings(
-            f"{path} holds {groups[-1] + 1} task folders and cannot be split into {tasks} tasks; leave out "
+            f"{source} holds {groups[-1] + 1} task folders and cannot be split into {tasks} tasks; leave out "
             "the number of tasks"
         )
     return Stream(name, data.classes, x, y, members, test.x, test.y)

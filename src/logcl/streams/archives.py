@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from logcl.core.errors import DataError, LogCLError
-from logcl.core.text import printable
 
 # What decoders raise on damaged files (Pillow's found by fuzzing).
 _DAMAGE = (
@@ -32,13 +31,16 @@ _DAMAGE = (
 def reading(path: Path | str, remedy: str = "replace or remove it") -> Iterator[None]:
     """Turn errors of reading a file into a DataError; for a damaged one it ends with the remedy."""
     try:
+        if (place := Path(path)).exists() and not (place.is_file() or place.is_dir()):
+            # a pipe, socket or device; reading one could block
+            raise DataError(f"{path} is not a regular file; give a file or a folder")
         yield
     except LogCLError:
         raise
     except _DAMAGE as error:
-        reason = printable(" ".join(str(error).split())[:200]) or type(error).__name__
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         if isinstance(error, OSError) and error.errno is not None:
-            path = printable(error.filename or path)
+            path = error.filename or path
             message = f"{path} cannot be read ({error.strerror}); check the path and its permissions"
         elif isinstance(error, MemoryError):
             message = f"{path} does not fit into memory; make it smaller"

@@ -18,7 +18,6 @@ from logcl.core.errors import BadInput, DataError
 from logcl.core.inputs import LONGEST_LABEL, to_uint8
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import ImageShape
-from logcl.core.text import printable
 from logcl.streams.archives import reading
 from logcl.streams.cache import Blueprint, Decoded, cached, fingerprint, name_of
 from logcl.streams.stream import Pixels, Task, class_indices, class_sorted
@@ -87,7 +86,7 @@ def _plan(path: Path, progress: Progress) -> Blueprint:
         raise BadInput(f"{path}: x_train and x_test have images of different shapes; make them equal")
     if len({values.dtype.kind == "U" for values in labels.values()}) > 1:
         raise BadInput(f"{path}: one of y_train and y_test has integers, the other strings; make them alike")
-    classes = class_sorted(str(label) for label in np.unique(labels["train"]))
+    classes = class_sorted((str(label) for label in np.unique(labels["train"])), path)
     if unknown := {str(label) for label in np.unique(labels.get("test", []))} - set(classes):
         raise BadInput(f"{path}: label {min(unknown)} of y_test is not in y_train; remove those samples")
 
@@ -116,13 +115,13 @@ def _names(path: Path) -> list[str]:
 
 
 def _listed(names: list[str]) -> str:
-    return printable(", ".join(names[:20])[:200]) or "nothing"
+    return ", ".join(names[:20])[:200] or "nothing"
 
 
 @contextmanager
 def _opened(path: Path, name: str) -> Iterator[tuple[_Array, IO[bytes]]]:
     """An array, its header checked against the size of the file, and the file at its first value."""
-    where = f"{path}: array {printable(name)}"
+    where = f"{path}: array {name}"
     with zipfile.ZipFile(path) as archive:
         member = archive.getinfo(f"{name}.npy")
         # Other methods can expand a few bytes to any size before the first read returns.

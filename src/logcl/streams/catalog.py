@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,8 @@ from logcl.streams.cifar100 import plan_cifar100
 from logcl.streams.digits import plan_digits, plan_mnist
 from logcl.streams.omniglot import by_alphabet, first_characters, plan_omniglot
 from logcl.streams.sources import SOURCES, Files, Source
+
+_PREFIX = "dataset:"
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,26 @@ CATALOG = {
         ),
     )
 }
+
+
+def resolve(source: str | Path | Named) -> Named | Path:
+    """The named data set or the path that a source stands for.
+
+    `dataset:digits` is always the data set, `./digits` or a Path always the path. Plain `digits` is the data
+    set, and refused where a path of that name exists.
+    """
+    if not isinstance(source, str):
+        return source
+    if source.startswith(_PREFIX):
+        return named(source.removeprefix(_PREFIX))
+    if source not in CATALOG:
+        return Path(source)
+    if os.path.lexists(source):
+        raise BadSettings(
+            f"{source} is a named data set, but a path of that name exists too; write {_PREFIX}{source} for "
+            f"the data set or ./{source} for the path"
+        )
+    return CATALOG[source]
 
 
 def named(name: str) -> Named:

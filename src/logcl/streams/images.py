@@ -16,6 +16,7 @@ import numpy as np
 from logcl.core.errors import DataError, PassedOver
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import ImageShape
+from logcl.core.text import printable
 from logcl.streams.archives import reading
 from logcl.streams.cache import Blueprint, Decoded, cached, fingerprint, name_of
 from logcl.streams.pixels import check_image_shape, read_header, read_image
@@ -81,7 +82,7 @@ def list_images(folder: Path) -> list[Path]:
         folders = {path.name: path for path in _folders_in(folder)}
         if not folders:
             raise DataError(f"{folder} has no class folders; put images into folders named after their class")
-        found = {name: _images_in(folders[name]) for name in class_sorted(folders)}
+        found = {name: _images_in(folders[name]) for name in class_sorted(folders, folder)}
         for name, images in found.items():
             if not images:
                 raise _no_images(folders[name])
@@ -98,7 +99,7 @@ def _no_images(folder: Path) -> DataError:
 def _warn_of_ignored(folder: Path, taken: Iterable[Path]) -> None:
     """Warn in one sentence how many images below `folder` are not among those `taken`, and why."""
     known = set(map(str, taken))
-    nested = dangling = 0
+    nested = dangling = special = 0
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
         for path in (Path(place, name) for name in names):
@@ -107,12 +108,15 @@ def _warn_of_ignored(folder: Path, taken: Iterable[Path]) -> None:
                 continue
             if (image or not path.suffix) and not path.exists():
                 dangling += 1  # a link to an image, or to a whole folder
-            elif image:
+            elif image and path.is_file():
                 nested += 1
+            elif image:
+                special += 1  # a pipe, socket or device; reading one could block
     reasons = [f"{nested:,} in sub-folders of class folders"] * bool(nested)
     reasons += [f"{dangling:,} behind broken links"] * bool(dangling)
+    reasons += [f"{special:,} not regular files"] * bool(special)
     if reasons:
-        warnings.warn(f"{folder}: images ignored: {', '.join(reasons)}", PassedOver, stacklevel=2)
+        warnings.warn(f"{printable(folder)}: images ignored: {', '.join(reasons)}", PassedOver, stacklevel=2)
 
 
 def infer_image_shape(paths: Sequence[Path], *, skip_bad: bool = False) -> ImageShape:
@@ -151,7 +155,7 @@ def fill_images(
             except DataError as error:
                 if not skip_bad:
                     raise
-                skipped[position] = str(error).removeprefix(f"{path} ").removeprefix("is ")
+                skipped[position] = str(error).removeprefix(f"{printable(path)} ").removeprefix("is ")
             advance()
     return skipped
 
@@ -187,7 +191,7 @@ def read_folder(
         raise DataError(f"{folder}: none of its images can be read; replace them")
     labels = np.array([path.parent.name for k, path in enumerate(paths) if k not in skipped])
     reasons = tuple((paths[position], reason) for position, reason in skipped.items())
-    return Task(x[: len(labels)], labels, str(folder), reasons)
+    return Task(x[: len(labels)], labels, printable(folder), reasons)
 
 
 def task_folders(folder: Path) -> list[Path]:
@@ -225,7 +229,7 @@ def load_folder(
     folders = task_folders(folder)
     by_task = [list_images(path) for path in folders]
     files = {"train": [path for paths in by_task for path in paths]}
-    classes = class_sorted(path.parent.name for path in files["train"])
+    classes = class_sorted((path.parent.name for path in files["train"]), folder)
     _warn_of_ignored(train, files["train"])
     if test is not None:
         files["test"] = list_images(test)

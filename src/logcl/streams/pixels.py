@@ -81,8 +81,6 @@ def read_header(path: Path) -> tuple[bool, tuple[int, int]]:
 @contextmanager
 def opened_image(file: Path | IO[bytes], name: str) -> Iterator[Image.Image]:
     """Open an image without decoding it; any error inside becomes a DataError about `name`."""
-    if isinstance(file, Path) and file.exists() and not file.is_file() and not file.is_dir():
-        raise DataError(f"{name} is not a file; give an image file")  # reading a pipe could block
     with reading(name), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about odd metadata
         warnings.simplefilter("error", Image.DecompressionBombWarning)

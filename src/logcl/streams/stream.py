@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logcl.core.errors import BadSettings
+from logcl.core.errors import BadSettings, DataError
+from logcl.core.inputs import is_text
 from logcl.core.settings import ImageShape
 
 Pixels = NDArray[np.uint8]
@@ -129,9 +130,15 @@ class Stream:
         )
 
 
-def class_sorted(names: Iterable[str]) -> tuple[str, ...]:
-    """Distinct class names, sorted; by value if all of them are integers."""
+def class_sorted(names: Iterable[str], place: Path) -> tuple[str, ...]:
+    """Distinct class names, sorted; by value if all of them are integers.
+
+    A DataError if one cannot be stored, e.g. a folder name that is not UTF-8.
+    """
     unique = sorted(set(names))
+    for name in unique:
+        if not is_text(name):
+            raise DataError(f"{place} has a class with the name {name!r}, which is not valid text; rename it")
     if all(re.fullmatch(r"-?[0-9]+", name) for name in unique):
         unique.sort(key=int)
     return tuple(unique)

@@ -123,7 +123,9 @@ def run(
 
     @lru_cache(maxsize=1)  # consecutive cells often share a stream
     def opened(source: str, tasks: int | None, seed: int, thinning: Thinning | None) -> Stream:
-        stream = open_stream(source, data_dir=data_dir, tasks=tasks, seed=seed, progress=progress)
+        stream = open_stream(
+            CATALOG.get(source, source), data_dir=data_dir, tasks=tasks, seed=seed, progress=progress
+        )
         return stream.thinned(**thinning.model_dump()) if thinning else stream
 
     with ExitStack() as all_locks:

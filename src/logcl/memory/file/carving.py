@@ -38,6 +38,8 @@ class Remains:
 
 def find_remains(path: Path) -> Remains | None:
     """The newest intact header of a file and its intact parts; None if there is no intact header."""
+    if not path.is_file():
+        return None  # reading a pipe could block
     try:
         found = list(records(path.read_bytes()))
     except OSError:

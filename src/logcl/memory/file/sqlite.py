@@ -80,7 +80,8 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     if not exists(path):
         raise NotAMemory(f"{path} does not exist; `logcl absorb` or Memory.open creates it")
     if not path.is_file():
-        raise NotAMemory(f"{path} is a folder, not a memory file; name a file")
+        kind = "a folder" if path.is_dir() else "not a regular file"
+        raise NotAMemory(f"{path} is {kind}; name a memory file")
     try:
         # Not "ro": the first process to open the file after a crash rolls the commit back, even a reader. If
         # the file is read-only, SQLite falls back to reading.

@@ -1,0 +1,233 @@
+"""Output: nothing in it controls a terminal, and where it cannot be written the command still finishes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+FIXTURE = Path(__file__).parent.parent / "fixtures" / "format-4-fast.logcl"
+QUICK = ["--unit", 4, "--set", "codec.min_steps=0", "--set", "codec.epochs=1"]
+EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\x7f\n\r"
+"""Sets the title, clears the screen, turns red, writes backwards, and starts a line."""
+linux = pytest.mark.skipif(sys.platform != "linux", reason="uses closed pipes, /dev/full and odd file names")
+
+
+def start(*arguments, **options):
+    """A real `logcl` process."""
+    command = [sys.executable, "-m", "logcl", *map(os.fspath, map(str, arguments))]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="surrogateescape", **options)
+
+
+def closed_pipe():
+    """The writing end of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+def images(folder, classes=("a", "b"), count=3):
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = np.full((8, 8), 40 * number + len(name), np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    return folder
+
+
+def shown(ran):
+    """Everything that a command printed; a real terminal must find nothing in it but text and line ends."""
+    everything = ran.out + ran.err if hasattr(ran, "out") else ran.stdout + ran.stderr
+    assert everything.replace("\n", "").replace("\t", "").isprintable(), repr(everything)
+    return everything
+
+
+@linux
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["inspect", FIXTURE],
+        ["inspect", FIXTURE, "--json"],
+        ["plan", FIXTURE, "--incoming", 3],
+        ["methods", "--help"],
+        ["presets", "list"],
+        ["data", "list", "--json"],
+    ],
+    ids=lambda arguments: " ".join(map(str, arguments[:1] + arguments[2:])),
+)
+def test_a_reader_that_leaves_does_not_change_the_exit_code(arguments):
+    """`logcl inspect m.logcl | head`: 1 would mean that verify found a problem."""
+    pipe = closed_pipe()
+    try:
+        ran = start(*arguments, stdout=pipe)
+    finally:
+        os.close(pipe)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@linux
+def test_work_goes_on_when_nobody_reads_and_verify_still_says_what_it_found(tmp_path):
+    memory = tmp_path / "m.logcl"
+    for number in (1, 2, 3):
+        images(tmp_path / "tasks" / str(number), (f"class {number}",), 4)
+    pipe = closed_pipe()
+    ran = start("absorb", memory, tmp_path / "tasks", *QUICK, stdout=pipe)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(start("inspect", memory, "--json", stdout=subprocess.PIPE).stdout)["samples"] == 12
+    content = bytearray(memory.read_bytes())
+    content[len(content) // 2] ^= 255
+    memory.write_bytes(content)
+    assert start("verify", memory, stdout=pipe).returncode == start("verify", memory).returncode != 0
+    os.close(pipe)
+
+
+@linux
+def test_a_full_disk_is_reported_at_the_end(tmp_path):
+    memory = tmp_path / "m.logcl"
+    with Path("/dev/full").open("w") as full:
+        ran = start("absorb", memory, images(tmp_path / "task", count=4), *QUICK, stdout=full)
+        assert ran.returncode == 7
+        assert ran.stderr.splitlines()[-1] == (
+            "logcl: the output cannot be written (No space left on device); the command itself ended with "
+            "exit code 0"
+        )
+        assert start("presets", "list", "--json", stdout=full).returncode == 7
+    assert start("verify", memory, stdout=subprocess.DEVNULL).returncode == 0
+
+
+@linux
+def test_closed_streams_and_narrow_encodings(tmp_path):
+    for arguments in (["inspect", str(FIXTURE)], ["presets", "list"]):
+        shell = 'exec "$@" >&- 2>&-'
+        ran = subprocess.run(["sh", "-c", shell, "sh", sys.executable, "-m", "logcl", *arguments])
+        assert ran.returncode == 0
+        ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        ran = start(*arguments, stdout=subprocess.PIPE, env=ascii_only)
+        assert (ran.returncode, ran.stderr) == (0, "")
+    ran = start("inspect", tmp_path / "caf\udce9.logcl", stdout=subprocess.PIPE)
+    assert ran.returncode == 4
+    assert r"caf\udce9.logcl does not exist" in ran.stderr
+
+
+@linux
+def test_names_of_files_cannot_control_a_terminal(tmp_path, logcl):
+    """Tasks, classes, memories, skipped and ignored files, sources, settings: whatever is printed."""
+    evil = EVIL.replace("\n", "").replace("\r", "") + "\n"
+    tasks, memory = tmp_path / evil, tmp_path / f"{evil}.logcl"
+    for number in (1, 2):
+        images(tasks / f"{number}{evil}", (f"a{evil}", "b"))
+    (tasks / f"1{evil}" / "b" / f"{evil}.png").write_text("not an image")
+    (tasks / f"1{evil}" / "b" / "deep").mkdir()
+    (tasks / f"1{evil}" / "b" / "deep" / f"{evil}.png").write_text("ignored")
+    assert logcl("absorb", memory, tasks, *QUICK).code == 3
+    ran = logcl("absorb", memory, tasks, "--skip-bad", *QUICK)
+    assert ran.code == 0, ran.err
+    text = shown(ran)
+    assert r"\x1b[2J" in text
+    assert all(
+        line.startswith(("logcl: ", "skipped ", "new memory ", str(tmp_path))) for line in text.splitlines()
+    )
+    assert logcl("train", memory, "--set", "classifier.epochs=1").code == 0
+    for arguments in (
+        ["inspect", memory], ["inspect", memory, "--json"], ["plan", memory, "--incoming", 3],
+        ["verify", memory], ["predict", memory, tasks / f"1{evil}" / "b" / "0.png"],
+        ["predict", memory, tasks / f"1{evil}" / "b" / "0.png", "--json"],
+        ["export", memory, tmp_path / f"out{evil}", "--format", "png"],
+        ["absorb", memory, tasks, "--skip-bad", "--from-task", 9], ["absorb", memory, tasks, "--set", evil],
+        ["absorb", memory, evil], ["inspect", evil], ["predict", memory, evil], ["run", evil],
+        ["run", "--method", evil], ["run", "--method", f"{evil}.py"], ["run", "--preset", evil],
+        ["run", "--budget", evil], ["run", "--evaluate", evil], ["bench", evil], ["report", evil],
+        ["report", tmp_path, "--out", f"a.{evil}"], ["presets", "show", evil], ["methods", "show", evil],
+        ["data", "get", evil], ["data", "list", "--data-dir", evil], ["plan", "--samples", evil],
+        ["plan", "--simulate", "--samples", evil, "--per-day", 1, "--image-shape", evil],
+        ["--device", evil, "train", memory], ["absorb", memory, tasks, "--image-shape", evil],
+    ):  # fmt: skip
+        ran = logcl(*arguments)
+        assert shown(ran), arguments
+        assert "Traceback" not in ran.err
+    for arguments in (
+        [evil],
+        [f"--{evil}"],
+        ["inspect", memory, evil],
+        ["absorb", memory, tasks, "--unit", evil],
+    ):
+        ran = logcl(*arguments)
+        assert ran.code == 2
+        assert "\x1b" not in ran.err
+
+
+@linux
+def test_every_command_takes_names_that_are_not_utf_8(tmp_path, monkeypatch):
+    """Names of folders, memories and results; a class needs a name that can be stored."""
+    monkeypatch.chdir(tmp_path)
+    images(tmp_path / "task\udcff", count=5)
+    pipes = {"stdout": subprocess.PIPE}
+    quick = [*QUICK, "--set", "classifier.epochs=1", "--set", "classifier.min_steps=0"]
+    for arguments in (
+        ["absorb", "m\udcff.logcl", "task\udcff", *QUICK, "--json"],
+        ["train", "m\udcff.logcl", "--set", "classifier.epochs=1"],
+        ["predict", "m\udcff.logcl", "task\udcff/a/0.png"],
+        ["predict", "m\udcff.logcl", "task\udcff/a/0.png", "--json"],
+        ["inspect", "m\udcff.logcl", "--json"],
+        ["verify", "m\udcff.logcl"],
+        ["export", "m\udcff.logcl", "o\udcff", "--json"],
+        ["run", "task\udcff", "--tasks", 2, *quick[2:], "--json"],
+        ["report", "runs", "--title", "t\udcff", "--out", "r\udcff.html"],
+    ):
+        ran = start(*arguments, **pipes)
+        assert ran.returncode == 0, ran.stderr
+        assert "Traceback" not in ran.stderr
+        assert "\udcff" not in ran.stdout + ran.stderr
+        if "--json" in arguments:
+            json.loads(ran.stdout)
+    images(tmp_path / "named", ("caf\udce9",))
+    for command in (["absorb", "m\udcff.logcl", "named"], ["absorb", "n.logcl", "named"], ["run", "named"]):
+        ran = start(*command, **pipes)
+        assert ran.returncode == 3
+        assert ran.stderr == (
+            "logcl: named has a class with the name 'caf\\udce9', which is not valid text; rename it\n"
+        )
+
+
+def test_a_folder_called_like_a_data_set_is_refused_by_every_command(tmp_path, logcl, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    images(tmp_path / "digits", count=5)
+    for command in (["absorb", "m.logcl", "digits"], ["run", "digits"], ["run"]):
+        ran = logcl(*command)
+        assert ran.code == 2
+        assert "write dataset:digits for the data set or ./digits for the path" in ran.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["digits"]
+    ran = logcl("absorb", "m.logcl", "./digits", *QUICK, "--json")
+    assert json.loads(ran.out)["samples"] == 10
+    ran = logcl("absorb", "n.logcl", "dataset:digits", *QUICK, "--json", "--from-task", 5)
+    assert json.loads(ran.out)["tasks"][0]["source"] == "digits, task 5 of 5"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="has no pipes in its file system")
+def test_pipes_and_devices_are_not_opened(tmp_path, logcl):
+    for name in ("m.logcl", "x.npz", "x.png", "result.json", "method.py"):
+        os.mkfifo(tmp_path / name)
+    pipe = tmp_path / "m.logcl"
+    for command in (
+        ["inspect", pipe], ["train", pipe], ["verify", pipe], ["plan", pipe, "--incoming", 1],
+        ["export", pipe, tmp_path / "out"], ["absorb", pipe, "digits"], ["predict", pipe, "a.png"],
+        ["verify", pipe, "--salvage", tmp_path / "new.logcl"], ["inspect", "/dev/null"],
+    ):  # fmt: skip
+        ran = logcl(*command)
+        assert ran.code == 4, (command, ran.err)
+        assert "not a regular file" in ran.err or "is not a file" in ran.err
+        assert "folder" not in ran.err
+    assert "is a folder" in logcl("inspect", tmp_path).err
+    for name in ("x.npz", "x.png"):
+        ran = logcl("predict", FIXTURE, tmp_path / name)
+        assert ran.code in (3, 8)
+        assert logcl("absorb", tmp_path / "new.logcl", tmp_path / name).code == 3
+    assert logcl("report", tmp_path).code == 2
+    assert logcl("report", tmp_path / "result.json").code == 2
+    assert logcl("run", "--method", tmp_path / "method.py").code == 2
