@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
 from functools import cached_property
 from typing import ClassVar
@@ -128,9 +127,9 @@ class Retrained(Incremental):
         if self.recipe.warm_start:
             self.bookkeeping = (*self.bookkeeping, "current", *Incremental.kept)
 
-    @abc.abstractmethod
     def everything(self) -> Batch:
-        """Everything the method remembers."""
+        """Everything the method remembers, by default its buffer."""
+        return self.buffer.x, self.buffer.y
 
     def outdated(self) -> None:
         """Note that a task was learned: retrain before the next prediction."""

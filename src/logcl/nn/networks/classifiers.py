@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.core.settings import ClassifierNetwork, Frozen, ImageShape, check_size
-from logcl.nn.networks.layers import BatchNorm, ImageClassifier
+from logcl.nn.networks.layers import ImageClassifier, check_activations, normalised
 
 _MOST_ACTIVATIONS = 2**28  # per layer and image: a gigabyte, 16 channels of 4096x4096
 
@@ -29,11 +29,8 @@ class ClassifierSpec(Frozen):
         check_size(self.network, self.image_shape)
         _, height, columns = self.image_shape
         # The first convolution has `width` activations per pixel, however few its weights.
-        if self.network != "mlp" and self.width * height * columns > _MOST_ACTIVATIONS:
-            raise ValueError(
-                f"network = {self.network} with width = {self.width} is too wide for images of "
-                f"{height}x{columns}; choose a smaller width"
-            )
+        if self.network != "mlp":
+            check_activations(self, self.width * height * columns, _MOST_ACTIVATIONS)
         return self
 
 
@@ -112,12 +109,8 @@ class LeNet(ImageClassifier):
         channels, rows, columns = image_shape
         layers: list[nn.Module] = []
         for out in (width, 2 * width, 4 * width):
-            layers += [
-                nn.Conv2d(channels, out, 4, stride=2, padding=1, bias=False),
-                BatchNorm(out),
-                nn.LeakyReLU(),
-                nn.Dropout(0.6),
-            ]
+            strided = nn.Conv2d(channels, out, 4, stride=2, padding=1, bias=False)
+            layers += normalised(strided, nn.LeakyReLU(), nn.Dropout(0.6))
             channels = out
         hidden = max(round(84 * width / 64), 1)
         layers += [nn.Flatten(), nn.Linear(channels * (rows // 8) * (columns // 8), hidden)]
@@ -134,9 +127,8 @@ class ResNet18(ImageClassifier):
 
     def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(image_shape[0], width, 3, padding=1, bias=False), BatchNorm(width), nn.ReLU()
-        )
+        first = nn.Conv2d(image_shape[0], width, 3, padding=1, bias=False)
+        self.stem = nn.Sequential(*normalised(first, nn.ReLU()))
         blocks: list[nn.Module] = []
         channels = width
         for stage in range(4):
@@ -158,17 +150,12 @@ class BasicBlock(nn.Module):
     def __init__(self, channels: int, out: int, stride: int) -> None:
         super().__init__()
         self.residual = nn.Sequential(
-            nn.Conv2d(channels, out, 3, stride=stride, padding=1, bias=False),
-            BatchNorm(out),
-            nn.ReLU(),
-            nn.Conv2d(out, out, 3, padding=1, bias=False),
-            BatchNorm(out),
+            *normalised(nn.Conv2d(channels, out, 3, stride=stride, padding=1, bias=False), nn.ReLU()),
+            *normalised(nn.Conv2d(out, out, 3, padding=1, bias=False)),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels != out:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(channels, out, 1, stride=stride, bias=False), BatchNorm(out)
-            )
+            self.shortcut = nn.Sequential(*normalised(nn.Conv2d(channels, out, 1, stride=stride, bias=False)))
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels, H, W) → (n, out, ⌈H / stride⌉, ⌈W / stride⌉)."""
