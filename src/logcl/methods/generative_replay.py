@@ -77,9 +77,9 @@ class GenerativeReplay(Retrained):
 
     def replayed(self) -> Replayed:
         """Every sample, decoded, and how often it was re-encoded."""
-        generations = samples.generations(self.local_model().runs)
-        images, arrival = self.everything()[0].numpy(), self.arrival.numpy()
-        return Replayed(images, arrival, generations, np.zeros_like(generations))
+        model = self.local_model()
+        generations = samples.generations(model.runs)
+        return Replayed(model.replay()[0].numpy(), self.arrival.numpy(), generations, 0 * generations)
 
     def effort(self) -> Effort:
         """Every task fits all samples, and replays all but the new ones."""

@@ -30,7 +30,7 @@ class ICaRL(Incremental):
         embedded, classes = self._embed(self.buffer.x.numpy()), self.buffer.y.unique()
         means = torch.stack([embedded[self.buffer.y == number].mean(dim=0) for number in classes])
         scores = np.full((len(x), len(self.seen)), -np.inf, dtype=np.float32)
-        scores[:, classes] = -torch.cdist(self._embed(x), nn.functional.normalize(means, dim=1))
+        scores[:, classes.numpy()] = -torch.cdist(self._embed(x), nn.functional.normalize(means, dim=1))
         return scores
 
     def _update_representation(self, x: Tensor, y: Tensor) -> None:

@@ -59,24 +59,19 @@ class DeepReplay(Incremental):
         """Train the generator on the uint8 images of a new task."""
 
     def learn(self, task: Task) -> None:
-        """Train the solver first, while the generator still knows only the earlier tasks."""
-        images, labels = tensors(task)
-        if self.fits:
-            self._train_solver(images, labels, self.fits + 1)
-        else:
-            self.train_on(images, labels)
-        self.train_generator(images)
+        """Train the solver first, while the generator still knows only the earlier tasks.
 
-    def _train_solver(self, images: Tensor, labels: Tensor, number: int) -> None:
-        """Train on task T = `number` and on images of earlier tasks.
-
-        The solver's equation of deep generative replay (Shin et al. 2017): the loss of new samples has weight
-        1/T, that of replayed ones 1 - 1/T. Each step replays a full batch, however small the task.
+        The solver's equation of deep generative replay (Shin et al. 2017): in task T, the loss of new samples
+        has weight 1/T, that of replayed ones 1 - 1/T. Each step replays a full batch, however small the task.
         """
-        draw, unseen = self.drawing(), ~self.seen
-        previous = copy.deepcopy(self.network).eval()
+        images, labels = tensors(task)
+        number, unseen = self.fits + 1, ~self.seen
+        if number > 1:
+            draw, previous = self.drawing(), copy.deepcopy(self.network).eval()
 
         def loss(rows: Tensor) -> Tensor:
+            if number == 1:
+                return self.loss(images[rows], labels[rows])
             old = draw(self.recipe.batch_size)
             with torch.no_grad():
                 logits = previous(to_unit(old.to(choose_device()))).cpu()
@@ -86,6 +81,7 @@ class DeepReplay(Incremental):
             return weighted(cross_entropy(scores, targets, self.recipe, "none"), len(rows), number)
 
         self.train(labels, loss)
+        self.train_generator(images)
 
 
 def weighted(losses: Tensor, new: int, number: int) -> Tensor:

@@ -6,6 +6,7 @@ image ── encoder ── embedding ── sign ── code ── decoder ─
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 from pydantic import Field, model_validator
@@ -80,10 +81,9 @@ def encoder(spec: AutoencoderSpec, *, centred: bool) -> Encoder:
             nn.Conv2d(2 * width, last, 1),
         ]
     elif spec.network == "binplay":
-        for out in (width, 2 * width, 4 * width):
-            strided = nn.Conv2d(channels, out, 3, stride=2, padding=1, bias=False)
+        for before, after in pairwise((channels, width, 2 * width, 4 * width)):
+            strided = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
             layers += normalised(strided, nn.LeakyReLU())
-            channels = out
         cells = -(-height // 8) * -(-columns // 8)
         layers += [nn.Flatten(), nn.Linear(4 * width * cells, last)]
     else:

@@ -6,6 +6,7 @@ The paper's appendix names two of them, a "LeNet with additional dropout layers"
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -64,9 +65,7 @@ class ConvNet(ImageClassifier):
                 nn.MaxPool2d(2) if halve else nn.Identity(),
                 nn.BatchNorm2d(out),
                 nn.GELU(),
-                nn.Conv2d(out, out, 3, padding=1, bias=False),
-                nn.BatchNorm2d(out),
-                nn.GELU(),
+                *normalised(nn.Conv2d(out, out, 3, padding=1, bias=False), nn.GELU()),
             ]
             sides = [side // 2 for side in sides] if halve else sides
             channels, out, blocks = out, 4 * width, blocks + 1
@@ -108,12 +107,11 @@ class LeNet(ImageClassifier):
         super().__init__()
         channels, rows, columns = image_shape
         layers: list[nn.Module] = []
-        for out in (width, 2 * width, 4 * width):
-            strided = nn.Conv2d(channels, out, 4, stride=2, padding=1, bias=False)
+        for before, after in pairwise((channels, width, 2 * width, 4 * width)):
+            strided = nn.Conv2d(before, after, 4, stride=2, padding=1, bias=False)
             layers += normalised(strided, nn.LeakyReLU(), nn.Dropout(0.6))
-            channels = out
         hidden = max(round(84 * width / 64), 1)
-        layers += [nn.Flatten(), nn.Linear(channels * (rows // 8) * (columns // 8), hidden)]
+        layers += [nn.Flatten(), nn.Linear(4 * width * (rows // 8) * (columns // 8), hidden)]
         self.features = nn.Sequential(*layers, nn.LeakyReLU(), nn.Dropout(0.6))
         self.head = nn.Linear(hidden, classes)
 
@@ -129,14 +127,11 @@ class ResNet18(ImageClassifier):
         super().__init__()
         first = nn.Conv2d(image_shape[0], width, 3, padding=1, bias=False)
         self.stem = nn.Sequential(*normalised(first, nn.ReLU()))
-        blocks: list[nn.Module] = []
-        channels = width
-        for stage in range(4):
-            out = width * 2**stage
-            blocks += [BasicBlock(channels, out, stride=1 if stage == 0 else 2), BasicBlock(out, out, 1)]
-            channels = out
+        blocks = [BasicBlock(width, width, 1), BasicBlock(width, width, 1)]
+        for channels in (width, 2 * width, 4 * width):
+            blocks += [BasicBlock(channels, 2 * channels, 2), BasicBlock(2 * channels, 2 * channels, 1)]
         self.stages = nn.Sequential(*blocks)
-        self.head = nn.Linear(channels, classes)
+        self.head = nn.Linear(8 * width, classes)
 
     def embed(self, image: Tensor) -> Tensor:
         """(n, C, H, W) → (n, 8w)."""
