@@ -19,12 +19,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.codecs.base import Codec, FitInput, Fitted, NetworkSpec, RateSettings
-from logcl.codecs.decoding import in_blocks
 from logcl.codecs.quantised import FINENESS, QuantisedCodec, QuantisedCodes
 from logcl.core.settings import ImageShape, Precision, Recipe, parse_as
 from logcl.nn import blobs, networks
 from logcl.nn.device import choose_device
-from logcl.nn.images import to_unit
+from logcl.nn.images import in_blocks, to_unit
 from logcl.nn.networks import AutoencoderSpec
 from logcl.nn.training import Work, fit, seeded, shortened, total_steps
 
@@ -198,7 +197,7 @@ class Analysis(nn.Module):
 
     def codes(self, x: NDArray[np.uint8]) -> QuantisedCodes:
         """The codes of images (n, C, H, W): their positions, rounded."""
-        positions = in_blocks(self, torch.from_numpy(x), self.encoder.spec.widest)
+        positions = in_blocks(self, x, self.encoder.spec.widest)
         return QuantisedCodes.of(positions.round(), len(x))
 
 

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from logcl.codecs import entropy
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
-from logcl.codecs.decoding import in_blocks
 from logcl.codecs.quantised import FINENESS, ROUNDING, QuantisedCodec, QuantisedCodes
 from logcl.core.errors import Damaged
 from logcl.core.settings import ImageShape
 from logcl.nn.device import choose_device
+from logcl.nn.images import in_blocks
 from logcl.nn.training import Work
 
 _LARGEST_BLOCK = 32
@@ -161,7 +161,7 @@ class Cosine(QuantisedCodec):
 
 def _calibrated(x: NDArray[np.uint8], settings: CosineSettings, kept: float | None) -> float:
     """The step that meets the target on these images, or the `kept` one if that comes near it."""
-    exact = in_blocks(coefficients, torch.from_numpy(x))
+    exact = in_blocks(coefficients, x)
 
     def excess(step: float) -> float:
         symbols = rounded(exact, step)

@@ -1,4 +1,4 @@
-"""Images through networks in blocks of bounded size."""
+"""Codes through decoders in blocks of bounded size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from logcl.codecs.base import Rows
 from logcl.core.images import rows_at_once
 from logcl.core.settings import ImageShape
 from logcl.nn.device import choose_device
-from logcl.nn.images import to_unit
 
 
 @torch.no_grad()
@@ -34,14 +33,3 @@ def decode(
         decoded = decoder(torch.from_numpy(inputs(rows[start : start + at_once])).to(device))
         images[start : start + at_once] = decoded.mul_(255).round_().to("cpu", torch.uint8)
     return images
-
-
-@torch.no_grad()
-def in_blocks(function: Callable[[Tensor], Tensor], images: Tensor, widest: int = 0) -> Tensor:
-    """What `function` gives for uint8 images (n, C, H, W), n ≥ 1, as floats in [0, 1]; on the CPU.
-
-    widest: values per image in its widest layer.
-    """
-    device = choose_device()
-    blocks = images.split(rows_at_once(images.shape[1:], widest))
-    return torch.cat([function(to_unit(block.to(device))).cpu() for block in blocks])

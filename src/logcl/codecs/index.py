@@ -24,12 +24,12 @@ from torch import Tensor, nn
 
 from logcl.codecs import bits
 from logcl.codecs.base import Codec, CodecSettings, FitInput, Fitted, NetworkSpec, Rows
-from logcl.codecs.decoding import decode, in_blocks
+from logcl.codecs.decoding import decode
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.settings import MOST_ADDRESS_BITS, MOST_SAMPLES, ImageShape, Precision, Recipe, parse_as
 from logcl.nn import blobs, networks
 from logcl.nn.device import choose_device
-from logcl.nn.images import to_unit
+from logcl.nn.images import in_blocks, to_unit
 from logcl.nn.networks import AutoencoderSpec
 from logcl.nn.training import Work, fit, seeded, steps_per_epoch, total_steps
 

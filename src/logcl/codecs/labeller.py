@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.codecs.decoding import in_blocks
 from logcl.core.settings import ClassifierNetwork, Frozen, ImageShape, Recipe
 from logcl.nn import blobs, networks
 from logcl.nn.device import choose_device
-from logcl.nn.images import to_unit
+from logcl.nn.images import in_blocks, to_unit
 from logcl.nn.training import Work, fit, seeded, total_steps
 
 

@@ -9,12 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from logcl.core.images import rows_at_once
 from logcl.core.settings import ClassifierSettings
 from logcl.nn import networks
 from logcl.nn.augmentation import augment
 from logcl.nn.device import choose_device
-from logcl.nn.images import to_unit
+from logcl.nn.images import in_blocks, to_unit
 from logcl.nn.training import Work, fit, seeded
 
 Fetch = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -63,10 +62,12 @@ def batch_loss(network: nn.Module, pixels: Tensor, labels: Tensor, settings: Cla
     return cross_entropy(batch_scores(network, pixels, settings), labels, settings)
 
 
-def cross_entropy(scores: Tensor, labels: Tensor, settings: ClassifierSettings) -> Tensor:
-    """Mean cross-entropy of scores (n, classes) and class numbers (n,), with label smoothing."""
+def cross_entropy(
+    scores: Tensor, labels: Tensor, settings: ClassifierSettings, reduction: str = "mean"
+) -> Tensor:
+    """Cross-entropy of scores (n, classes) and class numbers (n,), with label smoothing."""
     return nn.functional.cross_entropy(
-        scores, labels.to(scores.device), label_smoothing=settings.label_smoothing
+        scores, labels.to(scores.device), reduction=reduction, label_smoothing=settings.label_smoothing
     )
 
 
@@ -80,23 +81,12 @@ def _memory_format(network: nn.Module) -> torch.memory_format:
     return torch.channels_last if plain else torch.contiguous_format
 
 
-@torch.no_grad()
 def predict_proba(network: nn.Module, pixels: NDArray[np.uint8], widest: int = 0) -> NDArray[np.float32]:
     """Class probabilities (n, classes) of uint8 images (n, C, H, W), computed in blocks.
 
     widest: values per image in the network's widest layer, if known.
     """
-    device = choose_device()
-    rows = rows_at_once(pixels.shape[1:], widest)
-    blocks = [
-        # A copy, because pixels may be a read-only memory map.
-        network(to_unit(torch.from_numpy(pixels[start : start + rows].copy()).to(device)))
-        .softmax(dim=1)
-        .cpu()
-        for start in range(0, len(pixels), rows)
-    ]
-    outputs = torch.cat(blocks).numpy() if blocks else np.empty((0, 1), np.float32)
-    return np.asarray(outputs, dtype=np.float32)
+    return in_blocks(lambda image: network(image).softmax(dim=1), pixels, widest).float().numpy()
 
 
 def predict_classes(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -6,13 +6,14 @@ image ── encoder ── embedding ── sign ── code ── decoder ─
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.core.settings import MOST_ADDRESS_BITS, AutoencoderNetwork, Frozen, ImageShape
-from logcl.nn.networks.layers import BatchNorm, padded
+from logcl.nn.networks.layers import BatchNorm, check_activations, normalised, padded
 from logcl.nn.networks.superposed import SuperposedDecoder
 
 _MOST_ACTIVATIONS = 2**25  # in the widest layer, per image: 128 MB
@@ -33,12 +34,8 @@ class AutoencoderSpec(Frozen):
         if self.network == "superposed" and self.length > MOST_ADDRESS_BITS:
             raise ValueError(f"{self.length} address bits are too many; use at most {MOST_ADDRESS_BITS}")
         # Convolutions have few weights, however many activations: a forged file could demand any amount.
-        _, height, columns = self.image_shape
-        if self.network in ("conv", "binplay") and self.widest > _MOST_ACTIVATIONS:
-            raise ValueError(
-                f"network = {self.network} with width = {self.width} is too wide for images of "
-                f"{height}x{columns}; choose a smaller width"
-            )
+        if self.network in ("conv", "binplay"):
+            check_activations(self, self.widest, _MOST_ACTIVATIONS)
         return self
 
     @property
@@ -101,10 +98,9 @@ def encoder(spec: AutoencoderSpec, *, centred: bool) -> Encoder:
             nn.Conv2d(2 * width, last, 1),
         ]
     elif spec.network == "binplay":
-        for out in (width, 2 * width, 4 * width):
-            strided = nn.Conv2d(channels, out, 3, stride=2, padding=1, bias=False)
-            layers += [strided, BatchNorm(out), nn.LeakyReLU()]
-            channels = out
+        for before, after in pairwise((channels, width, 2 * width, 4 * width)):
+            strided = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
+            layers += normalised(strided, nn.LeakyReLU())
         cells = -(-height // 8) * -(-columns // 8)
         layers += [nn.Flatten(), nn.Linear(4 * width * cells, last)]
     else:
@@ -210,15 +206,9 @@ class BinPlayDecoder(nn.Module):
             nn.Linear(bits, hidden), nn.LeakyReLU(), nn.Linear(hidden, math.prod(self.map)), nn.LeakyReLU()
         )
         self.layers = nn.Sequential(
-            nn.ConvTranspose2d(d, 4 * d, 3, stride=2, padding=2, bias=False),
-            BatchNorm(4 * d),
-            nn.LeakyReLU(),
-            nn.ConvTranspose2d(4 * d, 6 * d, kernel, stride=2, bias=False),
-            BatchNorm(6 * d),
-            nn.LeakyReLU(),
-            nn.ConvTranspose2d(6 * d, 5 * d, kernel, bias=False),
-            BatchNorm(5 * d),
-            nn.LeakyReLU(),
+            *normalised(nn.ConvTranspose2d(d, 4 * d, 3, stride=2, padding=2, bias=False), nn.LeakyReLU()),
+            *normalised(nn.ConvTranspose2d(4 * d, 6 * d, kernel, stride=2, bias=False), nn.LeakyReLU()),
+            *normalised(nn.ConvTranspose2d(6 * d, 5 * d, kernel, bias=False), nn.LeakyReLU()),
             nn.ConvTranspose2d(5 * d, channels, 4, padding=padding, bias=False),
         )
 
