@@ -4,10 +4,13 @@ import copy
 import json
 import os
 from pathlib import Path
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from logcl.core.errors import BadInput
 from logcl.experiments.report.document import FORMATS, Document
@@ -131,3 +134,32 @@ def test_all_text_of_a_result_can_be_written(name):
 
 def test_results_of_the_repository_are_read():
     assert len([result for _, result in find(RESULTS / "table2")]) > 5
+
+
+@pytest.mark.parametrize(
+    "name", [b"a\x1b[31m", "a\ufffe".encode(), b"a\xff", b"a\x01\x7f", "a\x9b\n<b>".encode()]
+)
+def test_odd_names_of_classes_do_not_end_a_run(tmp_path, logcl, name):
+    """They are names of folders: control characters, non-characters, and bytes that are not UTF-8."""
+    rng = np.random.default_rng(0)
+    for folder in (os.fsdecode(name), "b"):
+        (tmp_path / "images" / folder).mkdir(parents=True)
+        for number in range(6):
+            image = Image.fromarray(rng.integers(0, 255, (8, 8), dtype=np.uint8))
+            image.save(tmp_path / "images" / folder / f"{number}.png")
+    command = (
+        "run", tmp_path / "images", "--method", "finetune,joint", "--tasks", "1", "--out", tmp_path / "runs",
+        "--set", "classifier.min_steps=1", "--set", "classifier.epochs=1",
+    )  # fmt: skip
+    ran = logcl(*command)
+    assert ran.code == 0, ran.err
+    page = (tmp_path / "runs" / "report.html").read_text(encoding="utf-8")
+    assert repr(os.fsdecode(name).split("\n")[0])[1:-1] in page
+    (tmp_path / "runs" / "finetune-seed0" / "result.json").unlink()
+    again = logcl(*command)
+    assert again.code == 0, again.err
+    assert "1 of 2 runs were finished before" in again.err, "the same classes, though their names are escaped"
+    ran = logcl("report", tmp_path / "runs", "--figures", tmp_path / "figures", "--title", os.fsdecode(name))
+    assert ran.code == 0, ran.err
+    for path in (tmp_path / "figures").glob("*.svg"):
+        ElementTree.parse(path)
