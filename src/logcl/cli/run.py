@@ -173,10 +173,11 @@ def _finished(folders: dict[tuple[str, int], Path]) -> dict[tuple[str, int], Res
 def _check_same(path: Path, result: Result, stream: Stream, choices: dict[str, Any]) -> None:
     """Refuse the result of an earlier run unless this command would run the same experiment."""
     from logcl.experiments.checkpoint import Occupied
+    from logcl.experiments.result import legible
 
     parts = ("subset", "classes", "task_classes")
     choices = {"stream": stream.name, **{part: getattr(stream, part) for part in parts}, **choices}
-    if any(getattr(result, name) != value for name, value in choices.items()):
+    if any(getattr(result, name) != legible(value) for name, value in choices.items()):
         raise Occupied(
             f"{path} is from a run with other settings or data; choose another --out or add --overwrite"
         )

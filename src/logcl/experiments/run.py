@@ -104,7 +104,7 @@ def run(
                 samples=len(task),
                 memory_bytes=method.nbytes(),
                 accuracy=accuracy,
-                seconds={phase: s - before.get(phase, 0.0) for phase, s in _seconds(clock).items()},
+                seconds={phase: max(s - before.get(phase, 0), 0) for phase, s in _seconds(clock).items()},
             )
             done = Checkpoint(
                 fingerprint=fingerprint,

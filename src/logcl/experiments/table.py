@@ -12,7 +12,7 @@ import numpy as np
 
 from logcl.core.text import human_bytes, spread
 from logcl.experiments.result import Result
-from logcl.memory.presets import BUDGETS, USUAL_BUDGET
+from logcl.memory.presets import BUDGETS, PRESETS, USUAL_BUDGET
 from logcl.memory.presets import preset as preset_settings
 from logcl.methods import keeps
 
@@ -32,8 +32,9 @@ class Table:
 
     @classmethod
     def of(cls, title: str, records: Sequence[Mapping[str, str]], notes: Sequence[str] = ()) -> Table:
-        """A table of at least one record; all records have the same keys, which become the columns."""
-        return cls(title, tuple(records[0]), tuple(tuple(r.values()) for r in records), tuple(notes))
+        """All records have the same keys, which become the columns; without records there are none."""
+        columns = tuple(records[0]) if records else ()
+        return cls(title, columns, tuple(tuple(r.values()) for r in records), tuple(notes))
 
     def records(self) -> list[dict[str, str]]:
         """The inverse of `of`: one dictionary per row."""
@@ -125,8 +126,9 @@ def label(result: Result) -> str:
     """The method, and where its settings differ from the defaults."""
     preset = result.settings.preset
     parts = [result.method, *([preset] if preset != "fast" else [])]
-    default, mine = preset_settings(preset, result.settings.image_shape).codec, result.settings.codec
-    if result.has_levels and mine != default:
+    mine = result.settings.codec
+    default = preset_settings(preset, result.settings.image_shape).codec if preset in PRESETS else None
+    if result.has_levels and default and mine != default:
         if mine.name != default.name:
             parts.append(mine.name)
         for name, unit in (("bytes_per_sample", "B"), ("psnr", "dB")):
@@ -134,7 +136,7 @@ def label(result: Result) -> str:
                 parts.append(f"{value:g} {unit}")
     if codec := result.options.get("codec"):
         wanted = result.options.get("bytes_per_sample")
-        parts += [codec, *([f"{wanted:g} B"] if wanted else [])]
+        parts += [str(codec), *([f"{wanted:g} B"] if isinstance(wanted, int | float) else [])]
     if keeps(result.method) == "budget" and result.budget not in (None, BUDGETS.get(preset, USUAL_BUDGET)):
         parts.append(str(result.budget))
     return ", ".join(parts)

@@ -115,8 +115,8 @@ def options_of(name: str, changes: Mapping[str, Any] | None = None) -> Frozen:
 
 
 def keeps(name: str) -> Keeps:
-    """Which samples a method keeps; "none" for an unknown one, which a result file may name."""
-    return find(name).keeps if name in _methods() or name.endswith(".py") else "none"
+    """Which samples a method keeps; "none" for an unknown one. A result may name any file: none is run."""
+    return _methods()[name].keeps if name in _methods() else "none"
 
 
 def create(name: str, problem: Problem, options: Mapping[str, Any] | None = None) -> Method:

@@ -99,7 +99,7 @@ def _beside_the_paper(results: Results) -> list[Drawing]:
         ends = [f"{name} {mean:.1f} %" for name, mean in zip(names, means, strict=True)]
         found.append(
             Drawing(
-                f"methods-{stream}",
+                f"methods-{canvas.slug(stream)}",
                 f"{stream}: all methods",
                 f"Final accuracy: {canvas.listed(ends[::-1])}.",
                 figure,
@@ -113,6 +113,7 @@ def _beside_the_paper(results: Results) -> list[Drawing]:
 def _by_bytes(results: Results) -> list[Drawing]:
     found = []
     for stream, mine in group_by(results, lambda r: r.stream).items():
+        name = canvas.slug(stream)
         by_kind = group_by(mine, tables.storage)
         joint = by_kind.pop("joint", [])
         if not by_kind:
@@ -125,7 +126,7 @@ def _by_bytes(results: Results) -> list[Drawing]:
             replayed = [(r.memory_bytes, pooled(r.reconstruction)) for r in by_kind[kind]]
             quality[kind] = [(kept / all.samples, all.psnr) for kept, all in replayed if all.psnr is not None]
         drawing = _curves(
-            f"accuracy-by-bytes-{stream}", f"{stream}: accuracy against bytes kept", accuracy,
+            f"accuracy-by-bytes-{name}", f"{stream}: accuracy against bytes kept", accuracy,
             "bytes kept", "accuracy %", human_bytes, "{:.1f} %",
             "Each kind of storage at several sizes. Dotted: joint training on raw data.",
         )  # fmt: skip
@@ -136,7 +137,7 @@ def _by_bytes(results: Results) -> list[Drawing]:
         if any(quality.values()):
             found.append(
                 _curves(
-                    f"quality-by-bytes-{stream}", f"{stream}: quality against bytes per sample", quality,
+                    f"quality-by-bytes-{name}", f"{stream}: quality against bytes per sample", quality,
                     "bytes per sample kept, everything included", "PSNR dB", "{:.0f} B".format, "{:.1f} dB",
                     "PSNR of the samples that are kept, as replayed after all tasks.",
                 )

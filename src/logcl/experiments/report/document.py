@@ -20,7 +20,7 @@ from logcl.core.files import write_atomically
 from logcl.experiments.report.figures.canvas import Drawing, inline, save, slug
 from logcl.experiments.report.sections import Section, sections
 from logcl.experiments.report.study import Study, headline, mixed, provenance, studies
-from logcl.experiments.result import Result, make_folder
+from logcl.experiments.result import Result, legible, make_folder
 from logcl.experiments.table import Table, summary
 
 _NUMBER = re.compile(r"[–\-+]?\s?[\d,.]*\s?(e[+-]?\d+)?\s?(±.*|%|[kMGT]?B|s|min|h)?")
@@ -168,5 +168,5 @@ def write(
         raise BadSettings(f"there is no format {format!r}; choose from: {', '.join(FORMATS)}")
     document = Document(tuple(results), title, intro, tuple(tables), tuple(drawings))
     make_folder(path.parent)
-    write_atomically(path, FORMATS[format](document).encode())
+    write_atomically(path, legible(FORMATS[format](document)).encode())
     return [path, *(save(document.all_drawings(), figures) if figures else [])]

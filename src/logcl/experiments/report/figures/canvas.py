@@ -21,7 +21,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from logcl.core.files import write_atomically
-from logcl.experiments.result import make_folder
+from logcl.experiments.result import legible, make_folder
 
 INK = "#010203"
 """Text, axes and grid: black in files, the colour of the surrounding text on a page (see `inline`)."""
@@ -100,11 +100,12 @@ def on(colour: str) -> str:
 def slug(text: str) -> str:
     """A name for files and ids: lower-case letters and digits, hyphens for everything else."""
     kept = "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower())
-    return "-".join(kept.split()) or "x"
+    return "-".join(kept.split())[:100] or "x"
 
 
 def shortened(text: str, most: int = 16) -> str:
-    """At most `most` characters, with an ellipsis if some are cut."""
+    """At most `most` characters, with an ellipsis if some are cut; matplotlib can draw all of them."""
+    text = legible(text)
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -155,7 +156,7 @@ def inline(drawing: Drawing, prefix: str) -> str:
     for child in [child for child in root if child.find("style") is not None]:
         root.remove(child)
     root.attrib.update({"role": "img", "aria-label": drawing.alternative, **_INHERITED})
-    return ElementTree.tostring(root, encoding="unicode").replace(INK, "currentColor")
+    return str(legible(ElementTree.tostring(root, encoding="unicode").replace(INK, "currentColor")))
 
 
 def save(drawings: Sequence[Drawing], folder: Path) -> list[Path]:
@@ -181,7 +182,7 @@ def save(drawings: Sequence[Drawing], folder: Path) -> list[Path]:
 def _svg(drawing: Drawing, background: str) -> str:
     stream = io.StringIO()
     drawing.figure.savefig(stream, format="svg", facecolor=background, metadata=_NOTHING)
-    return stream.getvalue()
+    return str(legible(stream.getvalue()))
 
 
 def _explain(root: Element, hover: Mapping[str, Sequence[str]]) -> None:
