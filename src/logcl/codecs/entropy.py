@@ -101,7 +101,7 @@ def from_tensors(arrays: Mapping[str, NDArray[np.generic]], samples: int, channe
 
 
 def encode(symbols: Symbols) -> Coded:
-    """Code symbols (n, channels), n ≥ 1, with tables of their own frequencies."""
+    """Code symbols (n, channels), n ≥ 1, with tables of the frequencies found in them."""
     counted = _count(symbols)
     table_of, tables = counted.table_of, _Tables(counted)
     samples, channels = symbols.shape

@@ -51,7 +51,7 @@ class QuantisedCodec(Codec):
         self, tensors: Mapping[str, Tensor], indices: NDArray[np.int64], level_bytes: int, name: str
     ) -> QuantisedCodes:
         """Tables and streams."""
-        del level_bytes  # every stream has bytes of its own
+        del level_bytes  # every stream has its own bytes
         return QuantisedCodes.restore(tensors, len(indices), self.blocks, self.length, name)
 
 
@@ -69,6 +69,7 @@ class QuantisedCodes:
     @staticmethod
     def of(symbols: Tensor, samples: int) -> QuantisedCodes:
         """Encode symbols (samples · blocks, length)."""
+        symbols = symbols.clamp(-entropy.LARGEST, entropy.LARGEST)
         return QuantisedCodes(entropy.encode(symbols.to(torch.int16).numpy()), len(symbols) // samples)
 
     def __len__(self) -> int:
