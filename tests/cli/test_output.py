@@ -116,8 +116,9 @@ def test_closed_streams_and_narrow_encodings(tmp_path):
 
 
 @linux
-def test_names_of_files_cannot_control_a_terminal(tmp_path, logcl):
+def test_names_of_files_cannot_control_a_terminal(tmp_path, logcl, monkeypatch):
     """Tasks, classes, memories, skipped and ignored files, sources, settings: whatever is printed."""
+    monkeypatch.setenv("LOGCL_DEVICE", "cpu")  # put back after --device
     evil = EVIL.replace("\n", "").replace("\r", "") + "\n"
     tasks, memory = tmp_path / evil, tmp_path / f"{evil}.logcl"
     for number in (1, 2):

@@ -220,7 +220,7 @@ def find(place: Path) -> Iterator[tuple[Path, Result]]:
         yield place, read(place)
     for path in sorted(place.rglob("*.json")):
         hidden = any(part.startswith(".") for part in path.relative_to(place).parts)
-        if not hidden and path.is_file():
+        if not hidden and path.is_file():  # reading a pipe could block
             document = _document(path)
             if isinstance(document, dict) and {"final_accuracy", "method", "stream"} <= set(document):
                 yield path, _validated(path, document)
