@@ -10,7 +10,7 @@ arithmetic only: the same file gives the same symbols on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -100,8 +100,11 @@ def from_tensors(arrays: Mapping[str, NDArray[np.generic]], samples: int, channe
     return Coded(samples, **(found | {"lengths": lengths}))
 
 
-def encode(symbols: Symbols) -> Coded:
-    """Code symbols (n, channels), n ≥ 1, with tables of their own frequencies."""
+def encode(symbols: Symbols, report: Callable[[int, int], None] | None = None) -> Coded:
+    """Code symbols (n, channels), n ≥ 1, with tables of their own frequencies.
+
+    report: called after each channel with the number of channels coded so far, and of all.
+    """
     counted = _count(symbols)
     table_of, tables = counted.table_of, _Tables(counted)
     samples, channels = symbols.shape
@@ -125,12 +128,14 @@ def encode(symbols: Symbols) -> Coded:
         buffer[where, at[where]] = state[where] & 0xFF
         state[where] >>= 8
 
-    for step in live[::-1]:
+    for done, step in enumerate(live[::-1], start=1):
         here = positions[:, step]
         frequency, start = tables.frequency[here], tables.start[here]
         for _ in range(2):
             emit(np.flatnonzero(state >= frequency << _PRECISION))
         state[:] = (state // frequency << _PRECISION) + state % frequency + start
+        if report is not None:
+            report(done, len(live))
     for _ in range(_END):
         emit(np.arange(streams))
     used = np.arange(room) >= at[:, None]

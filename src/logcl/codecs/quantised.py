@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,9 +67,14 @@ class QuantisedCodes:
     """What an error message calls them."""
 
     @staticmethod
-    def of(symbols: Tensor, samples: int) -> QuantisedCodes:
-        """Encode symbols (samples · blocks, length)."""
-        return QuantisedCodes(entropy.encode(symbols.to(torch.int16).numpy()), len(symbols) // samples)
+    def of(symbols: Tensor, samples: int, made: Callable[[int], None] | None = None) -> QuantisedCodes:
+        """Encode symbols (samples · blocks, length); `made` counts samples."""
+
+        def coded(done: int, total: int) -> None:
+            if made is not None:
+                made(samples * done // total - samples * (done - 1) // total)
+
+        return QuantisedCodes(entropy.encode(symbols.to(torch.int16).numpy(), coded), len(symbols) // samples)
 
     def __len__(self) -> int:
         return self.coded.samples // self.blocks

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal, lines elsewhere. Not in `progress`, because rich.progress is slow to import."""
+"""Progress bars on a terminal, lines elsewhere. Not in `progress`: rich.progress is slow to import."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ from logcl.codecs.base import Codec, Codes, FitInput, size_ratio
 from logcl.codecs.registry import AnySpec
 from logcl.core.descriptions import described
 from logcl.core.errors import Damaged
-from logcl.core.images import squared_errors
+from logcl.core.images import rows_at_once, squared_errors
 from logcl.core.progress import Progress, Silent
+from logcl.core.settings import ImageShape
 from logcl.memory import upgrade
 from logcl.memory.samples import LevelHistory, Run, Samples, encoded, generations, selected
 from logcl.memory.settings import Settings
@@ -101,7 +102,7 @@ class LocalModel:
         )  # fmt: skip
         fitted = registry.find(settings.codec.name).fit(given, settings.codec, work, starts)
         codec, order = fitted.codec, fitted.order
-        replayed = codec.decode(fitted.codes, np.arange(len(samples)))
+        replayed = _decoded(codec, fitted.codes, work.part("decoding"))
         classes, positions = np.unique(samples.y[order], return_inverse=True)
         ratio = size_ratio(slot.level, top_level, settings.labels.smallest)
         about = Description(
@@ -138,9 +139,14 @@ class LocalModel:
     def _class_numbers(self) -> NDArray[np.int64]:
         return np.array(self.about.classes, dtype=np.int64)
 
-    def samples(self) -> Samples:
+    def samples(self, progress: Progress | None = None) -> Samples:
         """Everything this level holds, decoded, with its history."""
-        images, y = self.replay()
+        parts = []
+        with (progress or Silent()).track(f"replaying level {self.slot.level}", len(self)) as advance:
+            for rows in _blocks(len(self), self.about.codec.shape):
+                parts.append(self.replay(self.indices[rows]))
+                advance(len(rows))
+        images, y = torch.cat([x for x, _ in parts]), np.concatenate([y for _, y in parts])
         return Samples(images.numpy(), y, self.indices, self.runs)
 
     def select(self, rows: NDArray[np.integer[Any]]) -> LocalModel:
@@ -201,6 +207,23 @@ class LocalModel:
         else:
             labels = _stored_labels(about, tensors, name)
         return LocalModel(about, codec, codes, labels, indices)
+
+
+def _blocks(count: int, image_shape: ImageShape) -> list[NDArray[np.intp]]:
+    """Rows in the blocks in which codecs decode them: the same blocks give the same pixels."""
+    at_once = rows_at_once(image_shape)
+    return [np.arange(start, min(start + at_once, count)) for start in range(0, count, at_once)]
+
+
+def _decoded(codec: Codec, codes: Codes, work: Work) -> Tensor:
+    """The images of all codes; one step per block."""
+    blocks = _blocks(len(codes), codec.spec.shape)
+    images = []
+    with work.progress.track(work.description, len(blocks)) as advance:
+        for rows in blocks:
+            images.append(codec.decode(codes, rows))
+            advance()
+    return torch.cat(images)
 
 
 def live_mask(slot: Slot, indices: NDArray[np.int64]) -> dict[str, Tensor]:
@@ -274,6 +297,6 @@ def _check(about: Description, size: int, name: str) -> None:
 
 
 def fit_steps(samples: int, classes: int, settings: Settings, *, warm: bool = False) -> int:
-    """Optimiser steps that a fit takes; `warm`: whether there is another level to start from."""
+    """Steps that a fit reports; `warm`: whether there is another level to start from."""
     steps = registry.find(settings.codec.name).steps(settings.codec, samples, warm=warm)
-    return steps + settings.labels.steps(samples, classes)
+    return steps + len(_blocks(samples, settings.image_shape)) + settings.labels.steps(samples, classes)
