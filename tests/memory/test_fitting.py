@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -9,11 +11,13 @@ from logcl import Memory
 from logcl.allocation import Slot, plan
 from logcl.codecs import registry
 from logcl.core.errors import Damaged
+from logcl.core.progress import Silent
 from logcl.memory.fitting import Fit, _starts, level_part
 from logcl.memory.local_model import LocalModel
 from logcl.memory.presets import preset
 from logcl.memory.samples import raw
 from logcl.memory.settings import override
+from tests.helpers import smooth
 
 SHAPE = (1, 8, 8)
 FEW = {"codec.epochs": 1, "codec.min_steps": 10, "codec.width": 8}
@@ -78,3 +82,32 @@ def test_only_levels_that_stay_are_offered_or_the_largest(tmp_path, digits):
     assert _starts(part, plan(24, 48, 8), now) == (large,)
     empty = Memory.open(tmp_path / "new.logcl", SHAPE, unit=8, settings=FEW).snapshot()
     assert _starts(part, plan(0, 8, 8), empty) == ()
+
+
+def test_every_stage_of_absorbing_large_images_moves_its_bar(tmp_path):
+    """Also where nothing is trained: choosing a step, coding, decoding, replaying."""
+    shares: dict[str, list[float]] = {}
+
+    class Recorder(Silent):
+        @contextmanager
+        def track(self, description, total):
+            made = shares.setdefault(description, [])
+
+            def advance(steps=1, note=""):
+                made.append((made[-1] if made else 0) + steps / total)
+
+            yield advance
+
+    memory = Memory.open(tmp_path / "m.logcl", (3, 160, 160), unit=64, settings={"codec.name": "cosine"})
+    images = smooth(192, (3, 160, 160))
+    memory.absorb(images[:128], np.arange(128), progress=Recorder())
+    memory.absorb(images[128:], np.arange(64), progress=Recorder())
+    memory.absorb(images[:64], np.arange(64), again=True, progress=Recorder())
+    assert {what.partition(" (")[0] for what in shares} == {
+        "absorbing 128 samples", "absorbing 64 samples", "level 0", "level 1", "level 2", "replaying level 0",
+        "replaying level 1",
+    }  # fmt: skip
+    for what, made in shares.items():
+        assert made[-1] == pytest.approx(round(made[-1])), what  # some of these bars were shown twice
+        assert made[0] < 0.9, what
+        assert len(made) >= 2, what

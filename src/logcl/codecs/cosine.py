@@ -31,6 +31,7 @@ from logcl.nn.training import Work
 _LARGEST_BLOCK = 32
 _LARGE = 2**20  # values of an image that is decoded some blocks at a time
 _TOLERANCE = 0.1  # relative miss of the target bytes up to which the step of another level is kept
+_TRIALS = 14  # steps tried until one is chosen
 _CALIBRATION = 2048  # images that the step is chosen on
 
 
@@ -84,21 +85,26 @@ class Cosine(QuantisedCodec):
         """
         shape: ImageShape = (samples.x.shape[1], samples.x.shape[2], samples.x.shape[3])
         step = next((start.spec.step for start in starts if isinstance(start, Cosine)), None)
-        # Quality follows from the step alone; bytes also depend on the images.
-        if step is None or settings.psnr is None:
-            step = _calibrated(samples.x[:: max(len(samples) // _CALIBRATION, 1)], settings, step)
-        codec = cls(CosineSpec(image_shape=shape, step=step))
-        with work.progress.track(work.description, 1) as advance:
-            codes = codec.encode(samples.x)
-            advance()
+        left = cls.steps(settings, len(samples), warm=step is not None)
+        with work.progress.track(work.description, left) as advance:
+
+            def made(images: int) -> None:
+                nonlocal left
+                advance(min(images, left))
+                left -= min(images, left)
+
+            # Quality follows from the step alone; bytes also depend on the images.
+            if step is None or settings.psnr is None:
+                step = _calibrated(samples.x[:: _stride(len(samples))], settings, step, made)
+            codec = cls(CosineSpec(image_shape=shape, step=step))
+            codes = codec.encode(samples.x, made)
+            made(left)
         return Fitted(codec, codes, np.arange(len(samples)))
 
-    def encode(self, x: NDArray[np.uint8]) -> QuantisedCodes:
-        """Round the coefficients of images (n, C, H, W)."""
-        symbols = in_blocks(
-            lambda images: rounded(coefficients(images), self.spec.step).to(torch.int16), torch.from_numpy(x)
-        )
-        return QuantisedCodes.of(symbols, len(x))
+    def encode(self, x: NDArray[np.uint8], made: Callable[[int], None] | None = None) -> QuantisedCodes:
+        """Round the coefficients of images (n, C, H, W); `made` counts the images that are coded."""
+        symbols = in_blocks(lambda images: rounded(coefficients(images), self.spec.step).to(torch.int16), x)
+        return QuantisedCodes.of(symbols, len(x), made)
 
     @property
     def length(self) -> int:
@@ -154,12 +160,18 @@ class Cosine(QuantisedCodec):
 
     @classmethod
     def steps(cls, settings: CosineSettings, samples: int, *, warm: bool) -> int:
-        """One: nothing is trained."""
-        del settings, samples, warm
-        return 1
+        """Images that are coded, or rounded on trial to choose a step."""
+        known = warm and settings.psnr is not None
+        return samples + (0 if known else _TRIALS * len(range(0, samples, _stride(samples))))
 
 
-def _calibrated(x: NDArray[np.uint8], settings: CosineSettings, kept: float | None) -> float:
+def _stride(samples: int) -> int:
+    return max(samples // _CALIBRATION, 1)
+
+
+def _calibrated(
+    x: NDArray[np.uint8], settings: CosineSettings, kept: float | None, made: Callable[[int], None]
+) -> float:
     """The step that meets the target on these images, or the `kept` one if that comes near it."""
     exact = in_blocks(coefficients, x)
 
@@ -167,6 +179,7 @@ def _calibrated(x: NDArray[np.uint8], settings: CosineSettings, kept: float | No
         symbols = rounded(exact, step)
         error = float((symbols * step - exact).square().mean())
         spent = len(exact) // len(x) * entropy.mean_bytes(symbols.numpy().astype(np.int16))
+        made(len(x))
         return settings.excess(spent, error)
 
     if kept is not None and abs(excess(kept)) <= _TOLERANCE:
@@ -177,7 +190,7 @@ def _calibrated(x: NDArray[np.uint8], settings: CosineSettings, kept: float | No
 
 def _bisect(excess: Callable[[float], float], finest: float, coarsest: float = 4.0) -> float:
     """The step at which nothing is in excess: larger steps cost fewer bytes and more error."""
-    for _ in range(14):
+    for _ in range(_TRIALS):
         middle = math.sqrt(finest * coarsest)
         finest, coarsest = (middle, coarsest) if excess(middle) > 0 else (finest, middle)
     return float(np.float16(coarsest * FINENESS)) / FINENESS  # few digits: levels should agree exactly

@@ -10,7 +10,7 @@ arithmetic only: the same file gives the same symbols on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,8 +101,11 @@ def from_tensors(arrays: Mapping[str, NDArray[np.generic]], samples: int, channe
     return Coded(samples, **(found | {"lengths": lengths}))
 
 
-def encode(symbols: Symbols) -> Coded:
-    """Code symbols (n, channels), n ≥ 1, with tables of the frequencies found in them."""
+def encode(symbols: Symbols, report: Callable[[int], None] | None = None) -> Coded:
+    """Code symbols (n, channels), n ≥ 1, with tables of the frequencies found in them.
+
+    report: called with the number of rows whenever some have been coded.
+    """
     counted = _count(symbols)
     tables = _Tables(counted)
     samples, channels = symbols.shape
@@ -115,6 +118,8 @@ def encode(symbols: Symbols) -> Coded:
         rows = symbols[start : start + block]
         filled = np.concatenate([rows, padding]) if start + block >= samples else rows
         parts.append(_streams(filled.reshape(-1, together * channels), counted, tables))
+        if report is not None:
+            report(len(rows))
     lengths, data = zip(*parts, strict=True)
     return replace(counted, lengths=np.concatenate(lengths), data=np.concatenate(data))
 

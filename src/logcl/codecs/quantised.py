@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,10 +92,12 @@ class QuantisedCodes:
     """What an error message calls them."""
 
     @staticmethod
-    def of(symbols: Tensor, samples: int) -> QuantisedCodes:
-        """Encode symbols (samples · blocks, length)."""
-        symbols = symbols.clamp(-entropy.LARGEST, entropy.LARGEST)
-        return QuantisedCodes(entropy.encode(symbols.to(torch.int16).numpy()), len(symbols) // samples)
+    def of(symbols: Tensor, samples: int, made: Callable[[int], None] | None = None) -> QuantisedCodes:
+        """Encode symbols (samples · blocks, length); `made` counts samples."""
+        values = symbols.clamp(-entropy.LARGEST, entropy.LARGEST).to(torch.int16).numpy()
+        blocks = len(symbols) // samples
+        report = None if made is None else lambda rows: made(rows // blocks)
+        return QuantisedCodes(entropy.encode(values, report), blocks)
 
     def __len__(self) -> int:
         return self.coded.samples // self.blocks

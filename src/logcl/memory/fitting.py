@@ -71,16 +71,16 @@ def weights_part(digest: str) -> str:
 def counting(
     progress: Progress, incoming: int, parts: Mapping[Slot, Samples], now: Snapshot, done: Collection[Slot]
 ) -> Iterator[Progress]:
-    """A progress on which the steps of all fits move one bar; those of `done` are made."""
+    """A progress on which the steps of all fits that are not `done` move one bar."""
     first = next(iter(parts), None)
     steps = {
         slot: fit_steps(
             len(part), len(np.unique(part.y)), now.settings, warm=bool(now.levels) or slot != first
         )
         for slot, part in parts.items()
+        if slot not in done
     }
     with progress.track(f"absorbing {incoming:,} samples", max(sum(steps.values()), 1)) as count:
-        count(sum(steps[slot] for slot in done))
         yield CountedProgress(progress, count)
 
 

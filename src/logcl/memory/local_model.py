@@ -27,6 +27,7 @@ from logcl.core.descriptions import described
 from logcl.core.errors import Damaged
 from logcl.core.images import rows_at_once, squared_errors
 from logcl.core.progress import Progress, Silent
+from logcl.core.settings import ImageShape
 from logcl.core.text import printable
 from logcl.memory import claims, upgrade
 from logcl.memory.samples import LevelHistory, Run, Samples, encoded, generations, selected
@@ -108,7 +109,7 @@ class LocalModel:
             level=slot.level, start=slot.start, stop=slot.stop, samples=len(samples), codec=codec.spec,
             weights=_weights_digest(codec), classes=tuple(classes.tolist()),
             labeller=settings.labels.labeller(settings.image_shape, len(classes), ratio),
-            runs=encoded(samples.runs, _errors(codec, fitted, samples.x)),
+            runs=encoded(samples.runs, _errors(codec, fitted, samples.x, work.part("decoding"))),
         )  # fmt: skip
         labels: NDArray[np.int64] | nn.Module = positions
         if about.labeller:
@@ -141,9 +142,14 @@ class LocalModel:
     def _class_numbers(self) -> NDArray[np.int64]:
         return np.array(self.about.classes, dtype=np.int64)
 
-    def samples(self) -> Samples:
+    def samples(self, progress: Progress | None = None) -> Samples:
         """Everything this level holds, decoded, with its history."""
-        images, y = self.replay()
+        parts = []
+        with (progress or Silent()).track(f"replaying level {self.slot.level}", len(self)) as advance:
+            for rows in _blocks(len(self), self.about.codec.shape):
+                parts.append(self.replay(self.indices[rows]))
+                advance(len(rows))
+        images, y = torch.cat([x for x, _ in parts]), np.concatenate([y for _, y in parts])
         return Samples(images.numpy(), y, self.indices, self.runs)
 
     def select(self, rows: NDArray[np.integer[Any]]) -> LocalModel:
@@ -212,11 +218,20 @@ class LocalModel:
         return LocalModel(about, codec, codes, labels, indices)
 
 
-def _errors(codec: Codec, fitted: Fitted, x: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Mean squared error of each sample, in blocks, so that not all are held decoded."""
-    blocks = range(0, len(x), rows := rows_at_once(x.shape[1:]))
-    some = [np.arange(start, min(start + rows, len(x))) for start in blocks]
-    errors = [squared_errors(x[fitted.order[s]], codec.decode(fitted.codes, s).numpy()) for s in some]
+def _blocks(count: int, image_shape: ImageShape) -> list[NDArray[np.intp]]:
+    """Rows in blocks of bounded size."""
+    at_once = rows_at_once(image_shape)
+    return [np.arange(start, min(start + at_once, count)) for start in range(0, count, at_once)]
+
+
+def _errors(codec: Codec, fitted: Fitted, x: NDArray[np.uint8], work: Work) -> NDArray[np.float64]:
+    """Mean squared error of each sample, in blocks, so that not all are held decoded; one step per block."""
+    blocks, errors = _blocks(len(x), codec.spec.shape), []
+    with work.progress.track(work.description, len(blocks)) as advance:
+        for rows in blocks:
+            replayed = codec.decode(fitted.codes, rows).numpy()
+            errors.append(squared_errors(x[fitted.order[rows]], replayed))
+            advance()
     return np.concatenate(errors)
 
 
@@ -303,6 +318,6 @@ def _check(about: Description, size: int, name: str) -> None:
 
 
 def fit_steps(samples: int, classes: int, settings: Settings, *, warm: bool = False) -> int:
-    """Optimiser steps that a fit takes; `warm`: whether there is another level to start from."""
+    """Steps that a fit reports; `warm`: whether there is another level to start from."""
     steps = registry.find(settings.codec.name).steps(settings.codec, samples, warm=warm)
-    return steps + settings.labels.steps(samples, classes)
+    return steps + len(_blocks(samples, settings.image_shape)) + settings.labels.steps(samples, classes)

@@ -207,7 +207,7 @@ class Memory:
             plan = allocation.plan(first - 1, last, now.settings.unit)
 
             # Retired levels are replayed a last time; what is in the buffer or arrives now is still raw.
-            retired = [level.samples() for level in now.levels if level.slot in plan.retire]
+            retired = [level.samples(progress) for level in now.levels if level.slot in plan.retire]
             pool = samples.concatenate([*retired, now.buffer, samples.raw(x, y, first)])
 
             parts = {slot: pool.between(slot.start, slot.stop) for slot in plan.train}
