@@ -17,10 +17,9 @@ from logcl.core.errors import CannotWrite, Damaged, NotAMemory
 from logcl.core.files import sync_folder
 from logcl.core.settings import ImageShape
 from logcl.memory import ledger
-from logcl.memory.file import sqlite
 from logcl.memory.file.header import Header, digest_of
 from logcl.memory.file.memory_file import MemoryFile
-from logcl.memory.file.sqlite import reading
+from logcl.memory.file.sqlite import connect, reading, write_errors
 from logcl.memory.loading import Loader
 from logcl.memory.manifest import Manifest
 from logcl.memory.memory import Memory
@@ -140,7 +139,8 @@ def creating(path: str | os.PathLike[str] | None) -> Iterator[TemporaryMemory]:
         if before is not None:
             _copy(new.path, file.path, file.path)
             return
-        partial = file.path.with_name(f".{file.path.name}.new")
+        real = file.path.resolve()  # the path may be a link to where the file is to be
+        partial = real.with_name(f".{real.name}.new")
         leftovers = (partial, partial.with_name(partial.name + "-journal"))
         try:
             for left in leftovers:  # by a writer that was killed
@@ -148,8 +148,8 @@ def creating(path: str | os.PathLike[str] | None) -> Iterator[TemporaryMemory]:
             _copy(new.path, partial, file.path)
             if file.exists():
                 raise CannotWrite(f"{file.path} was created by another program meanwhile; try again")
-            partial.replace(file.path)
-            sync_folder(file.path.parent)
+            partial.replace(real)
+            sync_folder(real.parent)
         finally:
             for left in leftovers:
                 left.unlink(missing_ok=True)
@@ -167,5 +167,5 @@ def _copy(source: Path, target: Path, name: Path) -> None:
     """Copy a memory file in one transaction; `name` is what error messages call the target."""
     # Not by reading the file: closing it would release all locks of this process on it, even those of a
     # thread in the middle of a commit (https://www.sqlite.org/howtocorrupt.html, section 2.2).
-    with reading(source) as here, sqlite.write_errors(name), sqlite.connect(target, "rwc") as there:
+    with reading(source) as here, write_errors(name), connect(target, "rwc") as there:
         here.backup(there)
