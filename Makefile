@@ -32,7 +32,7 @@ docs: install
 
 # All that is done to memory files, at length: kills, power cuts, full disks, flipped bytes, readers; an hour.
 torture: install
-	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture power disk flips kills readers
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture power disk flips kills readers first-writers after-commit interrupts
 
 # Mutated memory files and images, for long: twenty minutes.
 fuzz: install
