@@ -132,8 +132,12 @@ def test_all_text_of_a_result_can_be_written(name):
     assert result.classes[0] == result.command == legible(name)
 
 
-def test_results_of_the_repository_are_read():
-    assert len([result for _, result in find(RESULTS / "table2")]) > 5
+def test_results_of_the_repository_are_read_as_they_are():
+    found = list(find(RESULTS / "table1"))
+    assert len(found) > 5
+    for path, result in found:
+        options = json.loads(path.read_bytes())["options"]
+        assert repr(result.options) == repr(options), "true stays true, 1 stays 1"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ Count = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Seconds = dict[str, Annotated[float, Field(ge=0)]]
 Row = tuple[Share | None, ...] | None
-Scalar = str | int | float | None
+Scalar = str | bool | int | float | None
 
 ERROR_BINS: NDArray[np.float64] = np.logspace(-6, 0, 61)
 """Bin edges of the histograms of reconstruction errors: ten bins per decade."""
