@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from logcl.experiments.bench.benches import BENCHES
-from logcl.experiments.bench.table import Table, summary
 from logcl.experiments.bench.tables import TABLES
-from logcl.experiments.report import Drawing, benches, svg
-from logcl.experiments.report.figures import histograms
+from logcl.experiments.report import Drawing, benches
+from logcl.experiments.report.figures import canvas, maps
 from logcl.experiments.report.figures.lines import over_tasks
 from logcl.experiments.report.study import studies
 from logcl.experiments.result import Result, read
+from logcl.experiments.table import Table, summary
 
 ROOT = Path(__file__).parent.parent
 SCALES = {
@@ -60,7 +60,7 @@ def drawings(folder: Path, scale: str, results: list[Result]) -> list[Drawing]:
     if folder.name == "extreme":
         (study,) = studies(results)
         curves = [over_tasks(study, name) for name in ("memory", "accuracy")]
-        found += [drawing for drawing in (*curves, *histograms.errors(study.methods)) if drawing is not None]
+        found += [drawing for drawing in (*curves, *maps.errors(study.methods)) if drawing is not None]
     return [replace(drawing, name=f"{scale}-{drawing.name}") for drawing in found]
 
 
@@ -137,7 +137,7 @@ def main() -> None:
     for folder in folders():
         (folder / "README.md").write_text(page(folder))
         for scale, results in parts(folder):
-            svg.save(drawings(folder, scale, results), folder)
+            canvas.save(drawings(folder, scale, results), folder)
     path = ROOT / "README.md"
     path.write_text(readme(path.read_text()))
     path = ROOT / "docs" / "memory-file.md"

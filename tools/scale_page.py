@@ -8,8 +8,8 @@ from pathlib import Path
 
 from logcl.cli.plan import codec_of
 from logcl.core.text import human_bytes
-from logcl.experiments.bench.table import Table
 from logcl.experiments.result import read
+from logcl.experiments.table import Table
 from logcl.memory.forecast.costs import Costs, Measured, measured, pick_costs
 from logcl.memory.forecast.forecast import Load, forecast, growth
 from logcl.memory.forecast.tables import format_time, growth_table, retraining_table, summary

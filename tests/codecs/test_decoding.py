@@ -33,7 +33,7 @@ def test_no_block_is_larger_than_its_bytes_allow(shape, most):
     assert images.shape == (count, *shape)
     assert images.dtype == torch.uint8
     assert predict_proba(network, images.numpy()).shape == (count, 5)
-    assert decoding.embed(network, images).shape == (count, 5)
+    assert decoding.in_blocks(network, images).shape == (count, 5)
     rest = [most, 2] if most > 1 else [1, 1, 1]
     assert decoder.seen == rest
     assert network.seen == rest * 2

@@ -195,7 +195,7 @@ def test_contradicting_a_memory_is_refused(tmp_path, quick, options, message):
         ({"image_shape": (1.7, 8, 8)}, "give .channels, height, width"),
         ({"image_shape": "188"}, "give .channels, height, width"),
         ({"image_shape": (3, 1, 1)}, "at least two pixels"),
-        ({"image_shape": SHAPE, "settings": {"preset": "paper-cpu"}}, "argument of its own"),
+        ({"image_shape": SHAPE, "settings": {"preset": "paper-cpu"}}, "its own argument"),
         ({"image_shape": (8, 8)}, "give .channels, height, width"),
         ({"image_shape": "grey"}, "give .channels, height, width"),
         ({"image_shape": (0, 8, 8)}, "image_shape"),

@@ -176,7 +176,7 @@ def _check_same(path: Path, result: Result, stream: Stream, choices: dict[str, A
 
 
 def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], Path]) -> None:
-    from logcl.experiments.bench.table import group_by, mean_bytes
+    from logcl.experiments.table import group_by, mean_bytes
 
     rows = [
         [

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.codecs import entropy
-from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings
+from logcl.codecs.base import Codec, FitInput, Fitted, NetworkSpec, RateSettings
+from logcl.codecs.decoding import in_blocks
 from logcl.codecs.quantised import FINENESS, QuantisedCodec, QuantisedCodes
-from logcl.core.images import rows_at_once
 from logcl.core.settings import ImageShape, Precision, Recipe, parse_as
 from logcl.nn import blobs, networks
 from logcl.nn.device import choose_device
@@ -81,17 +80,10 @@ class AutoencoderSettings(RateSettings, Recipe):
         return parse_as(AutoencoderSpec, spec)
 
 
-class AutoencoderCodecSpec(CodecSpec):
-    """Networks, and the precision that their weights are stored in."""
+class AutoencoderCodecSpec(NetworkSpec):
+    """The decoder; the encoder's networks follow from it."""
 
     name: Literal["autoencoder"] = "autoencoder"
-    decoder: AutoencoderSpec
-    weights: Precision
-
-    @property
-    def shape(self) -> ImageShape:
-        """Channels, height, width."""
-        return self.decoder.image_shape
 
 
 class Autoencoder(QuantisedCodec):
@@ -129,7 +121,7 @@ class Autoencoder(QuantisedCodec):
         loss = RateDistortion(analysis, decoder, samples, settings, usual)
         fit(nn.ModuleList([analysis, decoder]), loss, len(samples), recipe, work)
         analysis.exchange.fill_(loss.exchange)
-        codes = QuantisedCodes.of(_symbols(analysis, samples.x), len(samples))
+        codes = analysis.codes(samples.x)
         blobs.round_weights(decoder, settings.weights)
         blobs.round_weights(analysis, settings.weights)
         kept = settings.keep_encoder and samples.level == samples.top_level
@@ -147,7 +139,7 @@ class Autoencoder(QuantisedCodec):
         """Codes of other images at the rate this codec was trained for."""
         if self.analysis is None:
             raise ValueError("this level did not keep its encoder")
-        return QuantisedCodes.of(_symbols(self.analysis, x), len(x))
+        return self.analysis.codes(x)
 
     @property
     def length(self) -> int:
@@ -196,8 +188,12 @@ class Analysis(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Images (n, C, H, W) in [0, 1] → positions (n, length)."""
-        position: Tensor = self.prior.gain() * self.encoder(image)
+        position: Tensor = self.prior.log_gain.exp() * self.encoder(image)
         return position
+
+    def codes(self, x: NDArray[np.uint8]) -> QuantisedCodes:
+        """The codes of images (n, C, H, W): their positions, rounded."""
+        return QuantisedCodes.of(in_blocks(self, torch.from_numpy(x)).round(), len(x))
 
 
 class Logistic(nn.Module):
@@ -208,13 +204,10 @@ class Logistic(nn.Module):
 
     def __init__(self, length: int) -> None:
         super().__init__()
+        # Integers per standard deviation of the embedding.
         self.log_gain = nn.Parameter(torch.full((length,), math.log(0.4 * FINENESS)))
         self.place = nn.Parameter(torch.zeros(length))
         self.log_width = nn.Parameter(torch.zeros(length))
-
-    def gain(self) -> Tensor:
-        """Integers per standard deviation of the embedding (length,)."""
-        return self.log_gain.exp()
 
     def bits(self, symbols: Tensor) -> Tensor:
         """Mean bits of a row: -log2 of the mass between half an integer below and above."""
@@ -269,14 +262,3 @@ class RateDistortion:
         exchange = self.exchange * math.exp(pace * max(min(excess, 1), -1))
         self.exchange = min(max(exchange, self.usual / 100), 100 * self.usual)
         return total
-
-
-@torch.no_grad()
-def _symbols(analysis: Analysis, x: NDArray[np.uint8]) -> Tensor:
-    """Rounded positions of images (n, C, H, W) → (n, length), on the CPU."""
-    device = next(analysis.parameters()).device
-    blocks = [
-        analysis(to_unit(block.to(device))).round().clamp(-entropy.LARGEST, entropy.LARGEST).cpu()
-        for block in torch.from_numpy(x).split(rows_at_once(x.shape[1:]))
-    ]
-    return torch.cat(blocks).to(torch.int16)

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from logcl.core.settings import Frozen, ImageShape
+from logcl.core.settings import Frozen, ImageShape, Precision
 from logcl.nn import blobs
+from logcl.nn.networks import AutoencoderSpec
 from logcl.nn.training import Work
 
 Rows = NDArray[np.integer[Any]]
@@ -74,6 +75,18 @@ class CodecSpec(Frozen):
     def shape(self) -> ImageShape:
         """Channels, height, width of the images it decodes to."""
         raise NotImplementedError
+
+
+class NetworkSpec(CodecSpec):
+    """A trained decoder, and the precision that weights are stored in."""
+
+    decoder: AutoencoderSpec
+    weights: Precision
+
+    @property
+    def shape(self) -> ImageShape:
+        """Channels, height, width."""
+        return self.decoder.image_shape
 
 
 class Codes(Protocol):

@@ -21,12 +21,10 @@ from torch import Tensor, nn
 
 from logcl.codecs import entropy
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings
+from logcl.codecs.decoding import in_blocks
 from logcl.codecs.quantised import FINENESS, ROUNDING, QuantisedCodec, QuantisedCodes
 from logcl.core.errors import Damaged
-from logcl.core.images import rows_at_once
 from logcl.core.settings import ImageShape
-from logcl.nn.device import choose_device
-from logcl.nn.images import to_unit
 from logcl.nn.training import Work
 
 _LARGEST_BLOCK = 32
@@ -103,12 +101,10 @@ class Cosine(QuantisedCodec):
 
     def encode(self, x: NDArray[np.uint8], made: Callable[[int], None] | None = None) -> QuantisedCodes:
         """Round the coefficients of images (n, C, H, W); `made` counts the images that are coded."""
-        device = choose_device()
-        symbols = [
-            rounded(coefficients(to_unit(part.to(device))), self.spec.step).cpu().to(torch.int16)
-            for part in torch.from_numpy(x).split(rows_at_once(self.spec.shape))
-        ]
-        return QuantisedCodes.of(torch.cat(symbols), len(x), made)
+        symbols = in_blocks(
+            lambda images: rounded(coefficients(images), self.spec.step).to(torch.int16), torch.from_numpy(x)
+        )
+        return QuantisedCodes.of(symbols, len(x), made)
 
     @property
     def length(self) -> int:
@@ -147,13 +143,12 @@ def _calibrated(
     x: NDArray[np.uint8], settings: CosineSettings, kept: float | None, made: Callable[[int], None]
 ) -> float:
     """The step that meets the target on these images, or the `kept` one if that comes near it."""
-    some = torch.from_numpy(x).to(choose_device())
-    exact = torch.cat([coefficients(to_unit(part)) for part in some.split(rows_at_once(x.shape[1:]))])
+    exact = in_blocks(coefficients, torch.from_numpy(x))
 
     def excess(step: float) -> float:
         symbols = rounded(exact, step)
         error = float((symbols * step - exact).square().mean())
-        spent = len(exact) // len(some) * entropy.mean_bytes(symbols.cpu().numpy().astype(np.int16))
+        spent = len(exact) // len(x) * entropy.mean_bytes(symbols.numpy().astype(np.int16))
         made(len(x))
         return settings.excess(spent, error)
 

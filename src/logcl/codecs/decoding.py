@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from logcl.codecs.base import Rows
 from logcl.core.images import rows_at_once
@@ -35,8 +35,8 @@ def decode(
 
 
 @torch.no_grad()
-def embed(encoder: nn.Module, images: Tensor) -> NDArray[np.float32]:
-    """Embeddings (n, length) of uint8 images (n, C, H, W)."""
-    blocks = [encoder(to_unit(block)) for block in images.split(rows_at_once(images.shape[1:]))]
-    embedding: NDArray[np.float32] = torch.cat(blocks).cpu().numpy()
-    return embedding
+def in_blocks(function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """What `function` gives for uint8 images (n, C, H, W), n ≥ 1, as floats in [0, 1]; on the CPU."""
+    device = choose_device()
+    blocks = images.split(rows_at_once(images.shape[1:]))
+    return torch.cat([function(to_unit(block.to(device))).cpu() for block in blocks])

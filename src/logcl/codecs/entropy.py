@@ -101,7 +101,7 @@ def from_tensors(arrays: Mapping[str, NDArray[np.generic]], samples: int, channe
 
 
 def encode(symbols: Symbols, report: Callable[[int, int], None] | None = None) -> Coded:
-    """Code symbols (n, channels), n ≥ 1, with tables of their own frequencies.
+    """Code symbols (n, channels), n ≥ 1, with tables of the frequencies found in them.
 
     report: called after each channel with the number of channels coded so far, and of all.
     """

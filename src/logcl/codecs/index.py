@@ -23,8 +23,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.codecs import bits
-from logcl.codecs.base import Codec, CodecSettings, CodecSpec, FitInput, Fitted, Rows
-from logcl.codecs.decoding import decode, embed
+from logcl.codecs.base import Codec, CodecSettings, FitInput, Fitted, NetworkSpec, Rows
+from logcl.codecs.decoding import decode, in_blocks
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.settings import MOST_ADDRESS_BITS, MOST_SAMPLES, ImageShape, Precision, Recipe, parse_as
 from logcl.nn import blobs, networks
@@ -97,17 +97,10 @@ class IndexSettings(CodecSettings, Recipe):
         )
 
 
-class IndexSpec(CodecSpec):
-    """The decoder, and the precision that its weights are stored in."""
+class IndexSpec(NetworkSpec):
+    """The decoder of one level."""
 
     name: Literal["index"] = "index"
-    decoder: AutoencoderSpec
-    weights: Precision
-
-    @property
-    def shape(self) -> ImageShape:
-        """Channels, height, width."""
-        return self.decoder.image_shape
 
 
 @dataclass(frozen=True)
@@ -230,10 +223,27 @@ def _assigned(
 
     order = np.arange(len(samples))
     if (recipe := settings.warm_up()) is not None:
-        _warm_up(encoder, decoder, images, targets, recipe, settings.pull, work.part("warm-up"))
-        embeddings = embed(encoder, images)
+        quiet_steps, step = 2 * steps_per_epoch(recipe, len(images)), 0
+
+        def warm_up(rows: Tensor) -> Tensor:
+            # Rebuild images and, after two epochs, stay near codes that are still free. Squared errors are
+            # summed over an image's values and a code's bits.
+            nonlocal step
+            step += 1
+            image = to_unit(images[rows.to(device)])
+            embedding = encoder(image)
+            rebuilt: Tensor = (decoder(embedding) - image).square().sum() / len(rows)
+            if step <= quiet_steps:
+                return rebuilt
+            nearest = bits.nearest_free(embedding.detach().cpu().numpy(), targets)
+            away = embedding - torch.from_numpy(targets[nearest]).to(device)
+            total: Tensor = rebuilt + settings.pull * away.square().sum() / len(rows)
+            return total
+
+        fit(nn.ModuleList([encoder, decoder]), warm_up, len(images), recipe, work.part("warm-up"))
+        embeddings = in_blocks(encoder, images).numpy()
         first = 0
-        for count in samples.groups:  # an image gets a code of its own run, whose history stays true
+        for count in samples.groups:  # codes are matched within a run, so that its history stays true
             run = slice(first, first + count)
             order[first + bits.nearest_free(embeddings[run], targets[run])] = np.arange(first, first + count)
             first += count
@@ -246,38 +256,6 @@ def _assigned(
         return nn.functional.mse_loss(decoder(given[rows]), to_unit(images[ordered[rows]]))
 
     return decoder, loss, order
-
-
-def _warm_up(
-    encoder: nn.Module,
-    decoder: nn.Module,
-    images: Tensor,
-    targets: NDArray[np.float32],
-    recipe: Recipe,
-    pull: float,
-    work: Work,
-) -> None:
-    """Train the autoencoder to rebuild images and, after two epochs, to stay near codes that are still free.
-
-    Squared errors are summed over an image's values and a code's bits.
-    """
-    quiet_steps = 2 * steps_per_epoch(recipe, len(images))
-    step = 0
-
-    def loss(rows: Tensor) -> Tensor:
-        nonlocal step
-        step += 1
-        image = to_unit(images[rows.to(images.device)])
-        embedding = encoder(image)
-        rebuilt: Tensor = (decoder(embedding) - image).square().sum() / len(rows)
-        if step <= quiet_steps:
-            return rebuilt
-        nearest = bits.nearest_free(embedding.detach().cpu().numpy(), targets)
-        away = embedding - torch.from_numpy(targets[nearest]).to(images.device)
-        total: Tensor = rebuilt + pull * away.square().sum() / len(rows)
-        return total
-
-    fit(nn.ModuleList([encoder, decoder]), loss, len(images), recipe, work)
 
 
 def _superposed(
@@ -314,7 +292,7 @@ def _superposed(
     masks = masks.to(device)
     address, turn = (torch.from_numpy(part).to(device) for part in (rows, turns - first))
     latents = torch.zeros(sharing, 2**spec.length, numbers, device=device)
-    latents[turn, address] = torch.from_numpy(embed(encoder, images)).to(device)
+    latents[turn, address] = in_blocks(encoder, images).to(device)
     networks.superpose(decoder, latents, masks, hidden)
 
     def loss(batch: Tensor) -> Tensor:

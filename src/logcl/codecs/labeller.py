@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.core.images import rows_at_once
+from logcl.codecs.decoding import in_blocks
 from logcl.core.settings import ClassifierNetwork, Frozen, ImageShape, Recipe
 from logcl.nn import blobs, networks
 from logcl.nn.device import choose_device
@@ -49,13 +49,10 @@ class LabelSettings(Frozen):
         return 0 if self.kind == "stored" or classes < 2 else total_steps(self.training, samples)
 
 
-@torch.no_grad()
 def read(labeller: nn.Module, images: Tensor) -> NDArray[np.int64]:
     """The most probable class of each uint8 image (n, C, H, W)."""
-    device = next(labeller.parameters()).device
-    blocks = images.split(rows_at_once(images.shape[1:]))
-    parts = [labeller(to_unit(block.to(device))).argmax(dim=1).cpu() for block in blocks]
-    classes: NDArray[np.int64] = torch.cat(parts).numpy()
+    # Not the scores of all images: those would take four bytes per image and class.
+    classes: NDArray[np.int64] = in_blocks(lambda image: labeller(image).argmax(dim=1), images).numpy()
     return classes
 
 

@@ -51,7 +51,7 @@ class QuantisedCodec(Codec):
         self, tensors: Mapping[str, Tensor], indices: NDArray[np.int64], level_bytes: int, name: str
     ) -> QuantisedCodes:
         """Tables and streams."""
-        del level_bytes  # every stream has bytes of its own
+        del level_bytes  # every stream has its own bytes
         return QuantisedCodes.restore(tensors, len(indices), self.blocks, self.length, name)
 
 
@@ -74,7 +74,8 @@ class QuantisedCodes:
             if made is not None:
                 made(samples * done // total - samples * (done - 1) // total)
 
-        return QuantisedCodes(entropy.encode(symbols.to(torch.int16).numpy(), coded), len(symbols) // samples)
+        symbols = symbols.clamp(-entropy.LARGEST, entropy.LARGEST).to(torch.int16)
+        return QuantisedCodes(entropy.encode(symbols.numpy(), coded), len(symbols) // samples)
 
     def __len__(self) -> int:
         return self.coded.samples // self.blocks

@@ -28,7 +28,8 @@ from logcl.nn import blobs
 from logcl.streams import Stream
 
 NAME = "checkpoint.safetensors"
-_PRESENTATION = ("cli", "experiments/bench", "experiments/report")  # code that cannot change a result
+_PRESENTATION = ("cli", "experiments/bench", "experiments/report", "experiments/table")
+"""Code that cannot change a result."""
 
 Earlier = Literal["continue", "continue or replace", "replace"]
 """What to do with a run in the folder: resume it (or refuse, or replace it if it is another run), or replace
@@ -68,10 +69,8 @@ def read(folder: Path) -> tuple[Checkpoint, State] | None:
         if hashlib.sha256(content).hexdigest() != about.digest:
             raise Damaged(str(path))
     except Damaged as error:
-        raise Occupied(
-            f"{path} is damaged or was written by another version of LogCL; add --overwrite to start over, "
-            "or choose another --out"
-        ) from error
+        what = "is damaged or was written by another version of LogCL; add --overwrite to start over, or"
+        raise Occupied(f"{path} {what} choose another --out") from error
     except OSError as error:
         raise Occupied(f"{path} cannot be read ({error.strerror}); choose another --out") from error
     return about, state
@@ -79,40 +78,36 @@ def read(folder: Path) -> tuple[Checkpoint, State] | None:
 
 def resume(folder: Path, fingerprint: str, earlier: Earlier) -> tuple[Checkpoint, State] | None:
     """The checkpoint to resume from; None for a new run, once the folder has nothing of another run."""
-    if earlier == "replace":
-        _clear(folder)
     memory = folder / MEMORY
-    try:
-        found = read(folder)
-        if found is None and memory.exists():
-            raise Occupied(f"{memory} exists from an earlier run; choose another --out or add --overwrite")
-        if found is not None and found[0].fingerprint != fingerprint:
-            raise Occupied(
-                f"the run in {folder} was started with other settings, data or code; add --overwrite to "
-                "start over, or choose another --out"
-            )
-    except Occupied:
-        if earlier == "continue":
-            raise
-        _clear(folder)
-        return None
-    return found
-
-
-def _clear(folder: Path) -> None:
-    """Remove an earlier run. Called as late as possible: when the run that replaces it is about to start."""
-    try:
-        remove(folder, MEMORY, f"{MEMORY}-journal", "result.json")
-    except OSError as error:
-        raise CannotWrite(
-            f"{error.filename} cannot be replaced ({error.strerror}); choose another --out"
-        ) from error
+    if earlier != "replace":
+        try:
+            found = read(folder)
+            if found is None and memory.exists():
+                raise Occupied(
+                    f"{memory} exists from an earlier run; choose another --out or add --overwrite"
+                )
+            if found is not None and found[0].fingerprint != fingerprint:
+                raise Occupied(
+                    f"the run in {folder} was started with other settings, data or code; add --overwrite to "
+                    "start over, or choose another --out"
+                )
+            return found
+        except Occupied:
+            if earlier == "continue":
+                raise
+    remove(folder, MEMORY, f"{MEMORY}-journal", "result.json")
+    return None
 
 
 def remove(folder: Path, *others: str) -> None:
     """Remove other files and the checkpoint of a run folder, and partial ones that killed processes left."""
-    for path in (*map(folder.joinpath, others), folder / NAME, *folder.glob(f".{NAME}.*.new")):
-        path.unlink(missing_ok=True)
+    try:
+        for path in (*map(folder.joinpath, others), folder / NAME, *folder.glob(f".{NAME}.*.new")):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise CannotWrite(
+            f"{error.filename} cannot be replaced ({error.strerror}); choose another --out"
+        ) from error
 
 
 def fingerprint(stream: Stream, choices: Mapping[str, Any]) -> str:

@@ -150,16 +150,7 @@ class Result(Frozen):
 
 def read(path: Path) -> Result:
     """Read one result file, of this or an earlier version."""
-    try:
-        return Result.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read ({error.strerror}); check its permissions") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the document"
-        raise BadInput(
-            f"{path} is not the result of an experiment ({where}: {first['msg']}); give a result.json"
-        ) from error
+    return _validated(path, _document(path))
 
 
 def find(place: Path) -> Iterator[tuple[Path, Result]]:
@@ -171,21 +162,31 @@ def find(place: Path) -> Iterator[tuple[Path, Result]]:
         raise BadInput(f"{place} does not exist; give a result.json or a folder of results")
     if place.is_file():
         yield place, read(place)
-        return
     for path in sorted(place.rglob("*.json")):
-        hidden = any(part.startswith(".") for part in path.relative_to(place).parts)
-        if not hidden and _is_result(path):
-            yield path, read(path)
+        if not any(part.startswith(".") for part in path.relative_to(place).parts):
+            document = _document(path)
+            if isinstance(document, dict) and {"final_accuracy", "method", "stream"} <= set(document):
+                yield path, _validated(path, document)
 
 
-def _is_result(path: Path) -> bool:
+def _document(path: Path) -> Any:
     try:
-        document = json.loads(path.read_bytes())
+        return json.loads(path.read_bytes())
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}); check its permissions") from error
     except ValueError as error:
         raise BadInput(f"{path} is not valid JSON ({error}); remove it or repeat the run") from error
-    return isinstance(document, dict) and {"final_accuracy", "method", "stream"} <= set(document)
+
+
+def _validated(path: Path, document: Any) -> Result:
+    try:
+        return Result.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}"
+        raise BadInput(
+            f"{path} is not the result of an experiment ({problem}); give a result.json"
+        ) from error
 
 
 def make_folder(folder: Path) -> None:

@@ -76,7 +76,13 @@ def run(
     make_folder(folder)
     bar = f"{stream.name}, {method_name}, seed {settings.seed}"
     with writer_lock(folder / "result.json"), progress.track(bar, len(stream)) as advance:
-        done = _start(method, folder, fingerprint, earlier)
+        done = Checkpoint(fingerprint=fingerprint)
+        if found := checkpoint.resume(folder, fingerprint, earlier):
+            done, state = found
+            method.restore(state)
+            clock.seconds.update(done.seconds)
+        else:
+            checkpoint.write(folder, done, method.state())
         advance(len(done.records))
         if done.records and say is not None:
             say(f"resuming after task {len(done.records)} of {len(stream)}")
@@ -122,19 +128,6 @@ def evaluate_every(evaluate: str) -> int:
     if evaluate.isdecimal() and int(evaluate) > 0:
         return int(evaluate)
     raise BadSettings(f"evaluate is {evaluate!r}; give every, final, or a number of tasks from 1")
-
-
-def _start(method: Method, folder: Path, fingerprint: str, earlier: Earlier) -> Checkpoint:
-    """Resume from the checkpoint in the folder, or claim the folder for a new run."""
-    found = checkpoint.resume(folder, fingerprint, earlier)
-    if found is None:
-        done = Checkpoint(fingerprint=fingerprint)
-        checkpoint.write(folder, done, method.state())
-        return done
-    done, state = found
-    method.restore(state)
-    method.problem.clock.seconds.update(done.seconds)
-    return done
 
 
 def _result(

@@ -34,7 +34,7 @@ class Fit:
     codec: bytes
     """The blob of its codec."""
     has_weights: bool
-    """Whether the codec has weights, and so has a part of its own."""
+    """Whether the codec has weights, which are a separate part of the file."""
     order: NDArray[np.intp]
     """See `LocalModel.fit`."""
     seconds: float = 0.0

@@ -59,11 +59,8 @@ class LevelHistory(Frozen):
         # Up to format 3 a level held every sample of its slot.
         if isinstance(data, dict) and "samples" not in data:
             start, stop = data.get("start"), data.get("stop")
-            return (
-                {**data, "samples": stop - start + 1}
-                if isinstance(start, int) and isinstance(stop, int)
-                else data
-            )
+            if isinstance(start, int) and isinstance(stop, int):
+                return {**data, "samples": stop - start + 1}
         return data
 
     @property
@@ -88,10 +85,8 @@ class Samples:
     def between(self, first: int, last: int) -> Samples:
         """Those with sample indices from `first` to `last`."""
         start, stop = np.searchsorted(self.indices, [first, last + 1]).tolist()
-        rows = slice(start, stop)
-        return Samples(
-            self.x[rows], self.y[rows], self.indices[rows], selected(self.runs, np.arange(start, stop))
-        )
+        runs = selected(self.runs, np.arange(start, stop))
+        return Samples(self.x[start:stop], self.y[start:stop], self.indices[start:stop], runs)
 
 
 def raw(x: NDArray[np.uint8], y: NDArray[np.int64], first: int = 1) -> Samples:
@@ -126,14 +121,10 @@ def encoded(runs: Sequence[Run], errors: NDArray[np.floating], *, coarsened: boo
     Neighbours of equal history length become one run with their mean history, so that a level has about as
     many runs as it has distinct sources. `coarsened`: not a new generation.
     """
-    ends = np.cumsum([run.count for run in runs])
+    added = np.split(errors, np.cumsum([run.count for run in runs])[:-1])
     longer = [
-        Run(
-            run.count,
-            (*run.errors, float(errors[end - run.count : end].mean())),
-            run.generation + (0 if coarsened else 1),
-        )
-        for run, end in zip(runs, ends, strict=True)
+        Run(run.count, (*run.errors, float(mine.mean())), run.generation + (not coarsened))
+        for run, mine in zip(runs, added, strict=True)
     ]
     return tuple(_mean_run(list(group)) for _, group in groupby(longer, key=_history))
 

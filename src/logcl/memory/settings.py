@@ -15,14 +15,7 @@ from logcl.codecs import registry
 from logcl.codecs.labeller import LabelSettings
 from logcl.codecs.registry import AnySettings
 from logcl.core.errors import BadSettings
-from logcl.core.settings import (
-    BasicSettings,
-    ClassifierSettings,
-    changed,
-    check_size,
-    described,
-    parse_as,
-)
+from logcl.core.settings import BasicSettings, ClassifierSettings, changed, check_size, described, parse_as
 from logcl.memory import upgrade
 
 PresetName = Literal["fast", "paper-cpu", "paper", "online", "offline"]
@@ -34,7 +27,7 @@ class Settings(BasicSettings):
     preset: PresetName = "fast"
     """What the settings were derived from."""
     codec: AnySettings
-    """How images become codes; each codec has settings of its own."""
+    """How images become codes; each codec has its own settings."""
     labels: LabelSettings = LabelSettings()
     """How levels know the labels of their samples."""
     classifier: ClassifierSettings = ClassifierSettings()
@@ -69,7 +62,7 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
             data["codec"][other] = None
     for fixed in ("preset", "image_shape"):
         if fixed in changes:
-            raise BadSettings(f"{fixed} cannot be changed like a setting; it has an argument of its own")
+            raise BadSettings(f"{fixed} cannot be changed like a setting; it has its own argument")
     data, wrong = changed(data, changes)
     if wrong is not None:
         every = [name for name, _, _ in described(parse(data))]

@@ -22,7 +22,7 @@ from logcl.memory.buffer import Chunk
 from logcl.memory.ledger import Entry
 from logcl.memory.local_model import LocalModel
 from logcl.memory.manifest import Manifest
-from logcl.memory.samples import Run, Samples, concatenate
+from logcl.memory.samples import Run, Samples, concatenate, raw
 from logcl.memory.settings import Settings
 from logcl.nn.images import to_unit
 
@@ -52,12 +52,7 @@ class Snapshot:
     @cached_property
     def buffer(self) -> Samples:
         """The newest samples, raw."""
-        nothing = Samples(
-            np.empty((0, *self.settings.image_shape), np.uint8),
-            np.empty(0, np.int64),
-            np.empty(0, np.int64),
-            (),
-        )
+        nothing = raw(np.empty((0, *self.settings.image_shape), np.uint8), np.empty(0, np.int64))
         return concatenate([nothing, *(chunk.samples for chunk in self.chunks)])
 
     @cached_property
@@ -156,20 +151,14 @@ def inconsistency(now: Snapshot) -> str | None:
         return f"its classes cannot be told apart ({error})"
     edges = [(held + 1, held), *((chunk.start, chunk.stop) for chunk in now.chunks)]
     if any(after[0] <= before[1] for before, after in pairwise(edges)) or edges[-1][1] > manifest.last:
-        return "its buffer begins or ends elsewhere, or has two chunks in one place"
+        return "its buffer starts or ends elsewhere, or has two chunks in one place"
     used = [number for level in now.levels for number in level.about.classes] + now.buffer.y.tolist()
     if used and not 0 <= min(used) <= max(used) < len(now.classes):
         return "it has labels of classes that do not exist"
-    return ledger_inconsistency(now)
-
-
-def ledger_inconsistency(now: Snapshot) -> str | None:
-    """What contradicts the ledger; tasks before format 4 have no entries."""
-    entries = now.ledger
-    if not entries:
-        return None
-    if any(after.start != before.stop + 1 for before, after in pairwise(entries)):
+    # Tasks before format 4 have no entries.
+    if any(after.start != before.stop + 1 for before, after in pairwise(now.ledger)):
         return "its ledger has gaps"
-    if any(entry.stop < entry.start for entry in entries) or entries[-1].stop != now.manifest.last:
-        return f"its ledger does not end with sample {now.manifest.last}"
+    ends = [entry.stop for entry in now.ledger[-1:]]
+    if any(entry.stop < entry.start for entry in now.ledger) or ends not in ([], [manifest.last]):
+        return f"its ledger does not end with sample {manifest.last}"
     return None

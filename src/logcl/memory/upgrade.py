@@ -1,4 +1,4 @@
-"""What earlier versions wrote, as this one reads it. Files of older formats open for ever.
+"""What earlier versions wrote, as this one reads it. Files of older formats can always be opened.
 
 Up to format 3 all settings of local models were one group, `generator`, and the description of a level had
 its decoder's network and kind of codes in place of a codec.
@@ -59,34 +59,26 @@ def level(
     about: Mapping[str, Any], tensors: Mapping[str, Tensor], name: str
 ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
     """A level of formats 1 to 3: its description with a codec, its tensors, and its codec's weights."""
+    about = dict(about)
+    weights = {k: v for k, v in tensors.items() if k.startswith(("decoder.", "analysis."))}
+    found = {k: v for k, v in tensors.items() if k.startswith(("codes.", "labels", "labeller."))}
     try:
-        return _level(dict(about), tensors)
+        decoder, codes, precision = about.pop("decoder"), about.pop("codes"), about.pop("weights")
+        first = about.pop("first_code", None)
+        if decoder["network"] == "cosine":
+            step = float(weights["decoder.unit"].reshape(())) / FINENESS
+            about["codec"] = {"name": "cosine", "image_shape": decoder["image_shape"], "step": step}
+            return about, found, {}
+        if codes not in _CODES:
+            raise ValueError(f"codes are {codes}")
+        codec = "index" if codes == "index" else "autoencoder"
+        about["codec"] = {"name": codec, "decoder": decoder, "weights": precision}
+        if codes == "binary":
+            signs = bits.signs(bits.unpack(tensors["codes"].numpy(), decoder["length"]))
+            coded = entropy.encode((signs * FINENESS).astype(np.int16))
+            found |= {f"codes.{key}": torch.from_numpy(value) for key, value in coded.tensors().items()}
+        if codes == "index" and first is not None:
+            found["codes.first"] = torch.tensor([first])
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise damaged(name, error) from error
-
-
-def _level(
-    about: dict[str, Any], tensors: Mapping[str, Tensor]
-) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
-    decoder, codes, precision = about.pop("decoder"), about.pop("codes"), about.pop("weights")
-    first = about.pop("first_code", None)
-    found = {
-        key: value for key, value in tensors.items() if key.startswith(("codes.", "labels", "labeller."))
-    }
-    weights = {key: value for key, value in tensors.items() if key.startswith(("decoder.", "analysis."))}
-    if decoder["network"] == "cosine":
-        step = float(weights["decoder.unit"].reshape(())) / FINENESS
-        about["codec"] = {"name": "cosine", "image_shape": decoder["image_shape"], "step": step}
-        return about, found, {}
-    if codes not in _CODES:
-        raise ValueError(f"codes are {codes}")
-    about["codec"] = {
-        "name": "index" if codes == "index" else "autoencoder", "decoder": decoder, "weights": precision,
-    }  # fmt: skip
-    if codes == "binary":
-        signs = bits.signs(bits.unpack(tensors["codes"].numpy(), decoder["length"]))
-        coded = entropy.encode((signs * FINENESS).astype(np.int16))
-        found |= {f"codes.{key}": torch.from_numpy(value) for key, value in coded.tensors().items()}
-    if codes == "index" and first is not None:
-        found["codes.first"] = torch.tensor([first])
     return about, found, weights

@@ -5,8 +5,8 @@ import pytest
 
 from logcl import allocation
 from logcl.experiments.bench.benches import BENCHES, COLOUR_BYTES, MNIST_BYTES, TABLE2_SETTINGS
-from logcl.experiments.bench.table import Table, summary
 from logcl.experiments.bench.tables import PUBLISHED, TABLES, fits_of_one_model, planned_fits, published
+from logcl.experiments.table import Table, summary
 from logcl.memory.presets import preset
 from logcl.memory.settings import applicable, override
 from logcl.methods import METHODS, options_of

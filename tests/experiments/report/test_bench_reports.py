@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from logcl.experiments.bench.benches import BENCHES
-from logcl.experiments.report import benches, svg
+from logcl.experiments.report import benches
+from logcl.experiments.report.figures import canvas
 from logcl.memory.settings import override
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -54,7 +55,7 @@ def test_every_bench_has_a_report_with_its_tables_and_figures(dressed, bench, tm
     assert "(full)" in page
     for drawing in benches.drawings(bench, dressed[bench]):
         assert drawing.title in page
-        assert "role" in svg.inline(drawing, "p")
+        assert "role" in canvas.inline(drawing, "p")
     (path,) = benches.write(bench, {"small": dressed[bench]}, tmp_path / "report.md", "md")
     assert f"logcl bench {bench} --scale small" in path.read_text()
 
@@ -91,7 +92,7 @@ def test_zeros_are_left_out_of_a_logarithmic_axis(dressed):
     fits, *_ = benches.drawings("growth", [waiting])
     texts = [text for of_line in fits.hover.values() for text in of_line]
     assert sum(text.startswith("logcl, measured") for text in texts) == len(others)
-    assert svg.inline(fits, "p").count("<title>") == len(texts)
+    assert canvas.inline(fits, "p").count("<title>") == len(texts)
 
 
 @pytest.mark.long

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from logcl import allocation
-from logcl.experiments.bench.table import mean_accuracy
-from logcl.experiments.report import svg
-from logcl.experiments.report.figures import counter, histograms, maps
+from logcl.experiments.report.figures import canvas, counter, maps
 from logcl.experiments.report.figures.canvas import INK, on, round_ones, slug
 from logcl.experiments.report.figures.counter import history
 from logcl.experiments.report.figures.lines import averaged, over_tasks
 from logcl.experiments.report.study import headline, studies
 from logcl.experiments.result import ERROR_BINS, GenerationError, pooled
+from logcl.experiments.table import mean_accuracy
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -30,7 +29,7 @@ def study(results):
 
 def titles(drawing):
     """Hover texts, in the order drawn."""
-    root = ElementTree.fromstring(svg.inline(drawing, "x"))
+    root = ElementTree.fromstring(canvas.inline(drawing, "x"))
     return [element.text for element in root.iter("title")]
 
 
@@ -60,7 +59,7 @@ def test_the_counter_is_the_allocation(sizes, unit):
     assert states[-1].task == len(sizes)
     for state in states:
         n = int(ends[state.task - 1])
-        assert state.slots == allocation.layout(n, unit)
+        assert state.plan.keep + state.plan.train == allocation.layout(n, unit)
         assert list(state.plan.buffer) == list(range(n // unit * unit + 1, n + 1))
 
 
@@ -71,7 +70,9 @@ def test_what_is_drawn_as_fitted_was_fitted(study):
 
     drawing = counter.counter(study.methods[0])
     texts = titles(drawing)
-    assert len(texts) == sum(len(state.slots) + bool(state.plan.buffer) for state in states)
+    assert len(texts) == sum(
+        len(state.plan.keep + state.plan.train) + bool(state.plan.buffer) for state in states
+    )
     for state in states:
         for slot in state.plan.train:
             fitted = f"level {slot.level}, samples {slot.start:,}–{slot.stop:,}: fitted in task {state.task}"
@@ -154,19 +155,19 @@ def test_a_hundred_generations_are_drawn_in_groups():
         GenerationError(generation=g, samples=g + 1, mse=0.01 * g, histogram=(g + 1,) + (0,) * (bins - 1))
         for g in range(100)
     ]
-    groups = {name: pooled(members) for name, members in histograms.stages(found)}
+    groups = {name: pooled(members) for name, members in maps.stages(found)}
     assert list(groups) == [
         "0", "1", "2 to 3", "4 to 7", "8 to 15", "16 to 31", "32 to 63", "64 to 99",
     ]  # fmt: skip
     assert sum(group.samples for group in groups.values()) == sum(error.samples for error in found)
     assert all(sum(group.histogram) == group.samples for group in groups.values())
     assert groups["2 to 3"].mse == pytest.approx((3 * 0.02 + 4 * 0.03) / 7)
-    assert [name for name, _ in histograms.stages(found[:4])] == ["0", "1", "2", "3"]
+    assert [name for name, _ in maps.stages(found[:4])] == ["0", "1", "2", "3"]
 
 
 def test_histograms_hold_all_samples_but_the_buffer(study):
     runs = study.methods[0]
-    (drawing,) = histograms.errors(study.methods)  # finetune has no replay
+    (drawing,) = maps.errors(study.methods)  # finetune has no replay
     known = [error for error in runs.first.reconstruction if error.generation >= 0]
     assert len(titles(drawing)) == sum(np.count_nonzero(error.histogram) for error in known)
     counted = sum(int(re.search(r": ([\d,]+) of", text)[1].replace(",", "")) for text in titles(drawing))
@@ -191,7 +192,7 @@ def test_without_data_there_is_no_figure(old):
     assert over_tasks(study, "accuracy") is None
     assert over_tasks(study, "seconds") is None
     assert maps.confusion(runs) is None
-    assert histograms.errors([runs]) == ()
+    assert maps.errors([runs]) == ()
     assert counter.counter(runs) is not None
     assert maps.matrix(runs) is not None
 
@@ -216,7 +217,7 @@ def test_inline_figures_follow_the_page(study):
         counter.counter(study.methods[0]),
         maps.matrix(study.methods[0]),
     ):
-        text = svg.inline(drawing, "part-1")
+        text = canvas.inline(drawing, "part-1")
         root = ElementTree.fromstring(text)
         assert "currentColor" in text
         assert INK not in text
@@ -230,14 +231,14 @@ def test_inline_figures_follow_the_page(study):
 
 
 def test_the_same_results_give_the_same_bytes(study):
-    first, second = (svg.inline(over_tasks(study, "memory"), "a") for _ in range(2))
+    first, second = (canvas.inline(over_tasks(study, "memory"), "a") for _ in range(2))
     assert first == second
 
 
 def test_names_are_text_and_nothing_else(results):
     names = ("<script>alert(1)</script>", "$x_1$", "a & b", "$\\frac", "Ωχ", "漢字", "a" * 80, "", "'", '"')
     odd = results[0].model_copy(update={"classes": names})
-    text = svg.inline(maps.confusion(studies([odd])[0].methods[0]), "x")
+    text = canvas.inline(maps.confusion(studies([odd])[0].methods[0]), "x")
     assert "<script" not in text
     shown = "".join(ElementTree.fromstring(text).itertext())
     assert "$x_1$" in shown
@@ -247,7 +248,7 @@ def test_names_are_text_and_nothing_else(results):
 
 def test_files_for_papers(study, tmp_path):
     drawings = [over_tasks(study, "accuracy"), counter.counter(study.methods[0])]
-    written = svg.save(drawings, tmp_path / "new")
+    written = canvas.save(drawings, tmp_path / "new")
     assert [path.name for path in written] == [
         "accuracy.png", "accuracy.svg", "counter-logcl.png", "counter-logcl.svg",
     ]  # fmt: skip

@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 import pytest
 
 from logcl.core.errors import BadInput
-from logcl.experiments.bench.table import Table
 from logcl.experiments.report import Document
 from logcl.experiments.report.document import html, markdown
 from logcl.experiments.report.figures.lines import over_tasks
 from logcl.experiments.report.study import mixed, provenance, studies
+from logcl.experiments.table import Table
 
 pytestmark = pytest.mark.xdist_group("report")
 

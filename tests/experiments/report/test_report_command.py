@@ -10,12 +10,12 @@ import pytest
 from logcl.cli.report import _SUFFIXES
 from logcl.core.errors import BadInput, BadSettings, CannotWrite
 from logcl.experiments import report
-from logcl.experiments.bench.table import summary
 from logcl.experiments.report import Document
 from logcl.experiments.report.document import as_csv, as_json, markdown
 from logcl.experiments.report.figures.lines import over_tasks
 from logcl.experiments.report.study import studies
 from logcl.experiments.result import Result
+from logcl.experiments.table import summary
 
 pytestmark = pytest.mark.xdist_group("report")
 

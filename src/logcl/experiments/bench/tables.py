@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from importlib.resources import files
 from itertools import accumulate
 
 import numpy as np
 
 from logcl import allocation
 from logcl.core.text import human_bytes, spread
-from logcl.experiments.bench.table import (
-    Results,
-    Table,
-    accuracy,
-    best_first,
-    group_by,
-    mean_accuracy,
-    mean_bytes,
-)
 from logcl.experiments.result import Result, pooled
+from logcl.experiments.table import Results, Table, accuracy, best_first, group_by, mean_accuracy, mean_bytes
 from logcl.memory.presets import BUDGETS
 from logcl.methods import keeps
 
-PUBLISHED: dict[str, dict[str, tuple[float, float | None]]] = {
-    "mnist": {
-        "hypercl": (95.3, 0.37), "vcl": (97.7, 0.05), "curl": (94.2, 0.87), "binplay": (97.2, 0.6),
-        "logcl": (98.65, 0.09),
-    },
-    "omniglot": {
-        "hypercl": (20.7, 0.37), "vcl": (13.4, 1.8), "curl": (21.2, 0.74), "binplay": (38.8, 5.9),
-        "logcl": (55.2, 1.15),
-    },
-    "cifar100": {
-        "ewc": (9.5, 0.83), "si": (13.3, 1.14), "hypercl": (8.8, None), "er": (18.4, 1.4), "mir": (19.3, 0.7),
-        "gss": (13.4, 0.6), "icarl": (42.9, 0.8), "gdumb": (28.8, 0.9), "gmed": (21.22, 1.0),
-        "logcl": (56.75, 1.0),
-    },
-}  # fmt: skip
+PUBLISHED: dict[str, dict[str, tuple[float, float | None]]] = json.loads(
+    files(__package__).joinpath("published.json").read_bytes()
+)
 """Accuracies published in the paper, by stream and method: mean and standard error, in percent."""
 
 _NOTE = (

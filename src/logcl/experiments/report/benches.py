@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
 
 from logcl import allocation
 from logcl.core.text import human_bytes
@@ -18,12 +17,12 @@ from logcl.experiments import report
 from logcl.experiments.bench import tables
 from logcl.experiments.bench.benches import BENCHES
 from logcl.experiments.bench.grid import Scale
-from logcl.experiments.bench.table import Results, best_first, group_by, label, mean_accuracy, standard_error
 from logcl.experiments.bench.tables import PUBLISHED
 from logcl.experiments.report.figures import canvas
 from logcl.experiments.report.figures.canvas import Drawing, styled
 from logcl.experiments.report.figures.lines import Line, plot
 from logcl.experiments.result import Result, pooled, read
+from logcl.experiments.table import Results, best_first, group_by, label, mean_accuracy, standard_error
 
 Points = list[tuple[float, float]]
 
@@ -57,15 +56,11 @@ def write(
     figures: Path | None = None,
 ) -> list[Path]:
     """The bench's report: its tables and figures at each scale, and the details of its runs."""
-    several = len(by_scale) > 1
     shown, drawn, detailed = [], [], []
     for scale, results in by_scale.items():
-        of_scale = tables.TABLES[bench](results)
-        shown += [replace(t, title=f"{t.title} ({scale})") if several else t for t in of_scale]
-        drawn += [
-            replace(d, name=f"{scale}-{d.name}", title=f"{d.title} ({scale})") if several else d
-            for d in drawings(bench, results)
-        ]
+        prefix, suffix = (f"{scale}-", f" ({scale})") if len(by_scale) > 1 else ("", "")
+        shown += [replace(t, title=t.title + suffix) for t in tables.TABLES[bench](results)]
+        drawn += [replace(d, name=prefix + d.name, title=d.title + suffix) for d in drawings(bench, results)]
         # In `bytes`, the other sizes are points on the curves.
         detailed += [r for r in results if bench != "bytes" or label(r) in ("logcl", "joint")]
     commands = " and ".join(f"`logcl bench {bench} --scale {scale}`" for scale in by_scale)
@@ -118,20 +113,17 @@ def _beside_the_paper(results: Results) -> list[Drawing]:
 def _by_bytes(results: Results) -> list[Drawing]:
     found = []
     for stream, mine in group_by(results, lambda r: r.stream).items():
-        joint = [r for r in mine if r.method == "joint"]
-        kept = [r for r in mine if r.method != "joint"]
-        if not kept:
+        by_kind = group_by(mine, tables.storage)
+        joint = by_kind.pop("joint", [])
+        if not by_kind:
             continue  # an unfinished grid
+        accuracy: dict[str, Points] = {}
+        quality: dict[str, Points] = {}
         # LogCL first; the same order, and so the same colours, in all figures.
-        kinds = sorted(map(tables.storage, kept), key=lambda name: (not name.startswith("logcl"), name))
-        accuracy: dict[str, Points] = {kind: [] for kind in kinds}
-        quality: dict[str, Points] = {kind: [] for kind in kinds}
-        for result in kept:
-            accuracy[tables.storage(result)].append((result.memory_bytes, 100 * result.final_accuracy))
-            replayed = pooled(result.reconstruction)
-            if replayed.psnr is not None:
-                point = result.memory_bytes / replayed.samples, replayed.psnr
-                quality[tables.storage(result)].append(point)
+        for kind in sorted(by_kind, key=lambda name: (not name.startswith("logcl"), name)):
+            accuracy[kind] = [(r.memory_bytes, 100 * r.final_accuracy) for r in by_kind[kind]]
+            replayed = [(r.memory_bytes, pooled(r.reconstruction)) for r in by_kind[kind]]
+            quality[kind] = [(kept / all.samples, all.psnr) for kept, all in replayed if all.psnr is not None]
         drawing = _curves(
             f"accuracy-by-bytes-{stream}", f"{stream}: accuracy against bytes kept", accuracy,
             "bytes kept", "accuracy %", human_bytes, "{:.1f} %",
@@ -212,9 +204,9 @@ def _curves(
     axes.set_xscale("log")
     if both_logarithmic:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write_x(value)))
-    axes.xaxis.set_minor_formatter(FuncFormatter(lambda *_: ""))
+        axes.yaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_major_formatter(lambda value, _: write_x(value))
+    axes.xaxis.set_minor_formatter("")
 
     def look(_: int, kind: str) -> dict[str, Any]:
         return {"label": kind, "linestyle": "--" if "planned" in kind else "-", "markersize": 4}

@@ -17,12 +17,11 @@ import jinja2
 
 from logcl.core.errors import BadInput, BadSettings
 from logcl.core.files import write_atomically
-from logcl.experiments.bench.table import Table, summary
-from logcl.experiments.report import svg
-from logcl.experiments.report.figures.canvas import Drawing, slug
+from logcl.experiments.report.figures.canvas import Drawing, inline, save, slug
 from logcl.experiments.report.sections import Section, sections
 from logcl.experiments.report.study import Study, headline, mixed, provenance, studies
 from logcl.experiments.result import Result, make_folder
+from logcl.experiments.table import Table, summary
 
 _NUMBER = re.compile(r"[–\-+]?\s?[\d,.]*\s?(e[+-]?\d+)?\s?(±.*|%|[kMGT]?B|s|min|h)?")
 
@@ -135,7 +134,7 @@ def _rendered(document: Document, template: str) -> str:
     )
     environment.filters["digest"] = lambda text: b64encode(sha256(text.encode()).digest()).decode()
     environment.globals.update(
-        headline=headline, inline=svg.inline, mixed=mixed, numeric=_numeric, provenance=provenance
+        headline=headline, inline=inline, mixed=mixed, numeric=_numeric, provenance=provenance
     )
     return environment.get_template(template).render(document=document, version=version("logcl"))
 
@@ -170,4 +169,4 @@ def write(
     document = Document(tuple(results), title, intro, tuple(tables), tuple(drawings))
     make_folder(path.parent)
     write_atomically(path, FORMATS[format](document).encode())
-    return [path, *(svg.save(document.all_drawings(), figures) if figures else [])]
+    return [path, *(save(document.all_drawings(), figures) if figures else [])]

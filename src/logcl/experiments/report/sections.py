@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from logcl.core.text import spread
-from logcl.experiments.bench.table import Table
-from logcl.experiments.report.figures import counter, histograms, maps
+from logcl.experiments.report.figures import counter, maps
 from logcl.experiments.report.figures.canvas import Drawing
 from logcl.experiments.report.figures.lines import MEASURES, over_tasks
 from logcl.experiments.report.study import Runs, Study
 from logcl.experiments.result import Examples, pooled
+from logcl.experiments.table import Table
 
 _LISTED = 20
 """Rows in a table of the worst classes."""
@@ -53,7 +53,7 @@ def sections(study: Study) -> Iterator[Section]:
         Section("Accuracy on each task", _some(map(maps.matrix, study.methods))),
         Section("The binary counter", _some(map(counter.counter, _distinct(study)))),
         Section("Originals and replay", strips=replayed),
-        Section("Reconstruction errors", histograms.errors(study.methods), tables=_errors(study)),
+        Section("Reconstruction errors", maps.errors(study.methods), tables=_errors(study)),
         Section("Confused classes", _some(map(maps.confusion, study.methods)), tables=confused),
         Section("Labels by distortion", tables=trapped),
     )
@@ -78,7 +78,7 @@ def _strips(runs: Runs) -> Iterator[Strip]:
     shown = sorted(runs.first.examples, key=lambda e: (-e.level, e.generation))
     if len(shown) > _MOST_STRIPS:
         oldest = max(shown, key=lambda e: e.generation)
-        by_stage = groupby(shown, lambda e: (e.level, histograms.stage(e.generation)))
+        by_stage = groupby(shown, lambda e: (e.level, maps.stage(e.generation)))
         shown = [next(members) for _, members in by_stage]
         shown += [oldest] if oldest not in shown else []
     _, height, width = runs.first.settings.image_shape
@@ -93,7 +93,7 @@ def _strips(runs: Runs) -> Iterator[Strip]:
 def _errors(study: Study) -> tuple[Table, ...]:
     records = []
     for runs in study.methods:
-        for name, like in histograms.stages(runs.first.reconstruction):
+        for name, like in maps.stages(runs.first.reconstruction):
             generations = {error.generation for error in like}
             all_seeds = [e for r in runs.results for e in r.reconstruction if e.generation in generations]
             mse, psnr = pooled(all_seeds).mse, pooled(all_seeds).psnr

@@ -12,16 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from logcl.core.text import human_bytes, human_seconds, spread
-from logcl.experiments.bench.table import (
-    Table,
-    accuracy,
-    forgetting,
-    group_by,
-    label,
-    mean_accuracy,
-    mean_bytes,
-)
 from logcl.experiments.result import Result
+from logcl.experiments.table import Table, accuracy, forgetting, group_by, label, mean_accuracy, mean_bytes
 
 _NOTHING = "–"
 

@@ -84,7 +84,7 @@ class Forecast(Frozen):
     max_encodings: int
     """The lemma's bound, the first encoding included."""
     one_model_encodings: float
-    """Per sample, if a single model of everything were fitted again for every task."""
+    """Per sample, if a single model of all samples were refitted for every task."""
     task_mean: Work
     task_worst: Work
     day_mean: Work

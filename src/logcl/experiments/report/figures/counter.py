@@ -7,6 +7,7 @@ above are kept. One row per task, samples from left to right in order of arrival
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,15 +15,14 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from logcl import allocation
-from logcl.allocation import Plan, Slot
+from logcl.allocation import Plan
 from logcl.experiments.report.figures import canvas
 from logcl.experiments.report.figures.canvas import Drawing, styled
 from logcl.experiments.report.study import Runs
 
-_MOST_ROWS = 100
 _MOST_NUMBERS = 25
 """Up to this number of rows, binary numbers are shown beside them and levels inside the bars."""
 _FAINT = 0.3
@@ -39,22 +39,13 @@ class State(NamedTuple):
     plan: Plan
     """What changed since the state above it."""
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        """All levels, oldest first."""
-        return self.plan.keep + self.plan.train
-
 
 def history(sizes: Sequence[int], unit: int) -> tuple[State, ...]:
     """The states after tasks of these sizes; at most a hundred of them, evenly spaced."""
-    ends = np.cumsum(sizes)
-    shown = np.unique(np.linspace(0, len(ends) - 1, min(len(ends), _MOST_ROWS)).round().astype(int))
-    states, before = [], 0
-    for task in shown:
-        n = int(ends[task])
-        states.append(State(int(task) + 1, n, allocation.plan(before, n, unit)))
-        before = n
-    return tuple(states)
+    shown = canvas.thinned(range(1, len(sizes) + 1))
+    ends = [0, *(int(np.cumsum(sizes)[task - 1]) for task in shown)]
+    plans = [allocation.plan(before, n, unit) for before, n in pairwise(ends)]
+    return tuple(map(State, shown, ends[1:], plans))
 
 
 @styled()
@@ -65,7 +56,8 @@ def counter(runs: Runs) -> Drawing | None:
     tasks, unit = len(runs.first.tasks), runs.first.settings.unit
     states = history([task.samples for task in runs.first.tasks], unit)
     total = states[-1].samples
-    top = max((slot.level for state in states for slot in state.slots), default=0)
+    last = allocation.layout(total, unit)
+    top = max((slot.level for state in states for slot in state.plan.train), default=0)
     palette = [to_hex(colormaps["viridis"](0.92 - 0.7 * k / max(top, 1))) for k in range(top + 1)]
     figure = canvas.sheet("wide", canvas.grown(len(states), 0.32, 0.6, 8, 1.35))
     axes = figure.add_subplot()
@@ -77,7 +69,7 @@ def counter(runs: Runs) -> Drawing | None:
     axes.set(
         xlim=(0, total), ylim=(len(states) + 0.5, 0.5), xlabel="samples in order of arrival", ylabel="task"
     )
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     shown = canvas.round_ones([state.task for state in states], 25)
     axes.set_yticks([k + 1 for k in shown], [str(states[k].task) for k in shown])
@@ -91,7 +83,7 @@ def counter(runs: Runs) -> Drawing | None:
     marks.append(Patch(facecolor=_faint(middle), edgecolor=middle, linewidth=0.6, label="kept"))
     marks += [Patch(facecolor=canvas.GREY, label="buffer")] if hover["buffer"] else []
     figure.legend(handles=marks, loc="outside lower center", ncols=7, handlelength=1.5, columnspacing=1.4)
-    held = [f"level {s.level} holds samples {s.start:,} to {s.stop:,}" for s in states[-1].slots]
+    held = [f"level {slot.level} holds samples {slot.start:,} to {slot.stop:,}" for slot in last]
     if buffer := states[-1].plan.buffer:
         held.append(f"the buffer holds the newest {len(buffer):,}")
     since, some = "in this task", ""
@@ -112,38 +104,31 @@ def counter(runs: Runs) -> Drawing | None:
 
 def _bars(axes: Axes, states: Sequence[State], palette: Sequence[str], *, kept: bool) -> tuple[str, ...]:
     """Draw the levels that were kept, or those that were fitted; returns their hover texts."""
-    plans = [(row, state.task, state.plan) for row, state in enumerate(states, 1)]
-    held = [(row, task, slot) for row, task, plan in plans for slot in (plan.keep if kept else plan.train)]
-    if not held:
-        return ()
     few = len(states) <= _MOST_NUMBERS
     height = 0.78 if few else 0.9
-    colours = [palette[slot.level] for *_, slot in held]
-    canvas.boxes(
-        axes,
-        [(slot.start - 1, row - height / 2, slot.samples, height) for row, _, slot in held],
-        list(map(_faint, colours)) if kept else colours,
-        "kept" if kept else "trained",
-        edgecolors=colours if kept else [canvas.INK] * len(held),
-        linewidths=(0.9 if few else 0.4) if not kept else 0.6 if few else 0,
-    )
-    for row, _, slot in held:
-        if few and slot.samples > states[-1].samples / 60:
-            colour = canvas.INK if kept else canvas.on(palette[slot.level])
-            middle = slot.start - 1 + slot.samples / 2
-            axes.text(middle, row, str(slot.level), color=colour, ha="center", va="center", fontsize=9)
-    what = "kept" if kept else "fitted"
-    return tuple(
-        f"level {slot.level}, samples {slot.start:,}–{slot.stop:,}: {what} in task {task}"
-        for _, task, slot in held
-    )
+    where, colours, texts = [], [], []
+    for row, (task, _, plan) in enumerate(states, 1):
+        for slot in plan.keep if kept else plan.train:
+            where.append((slot.start - 1, row - height / 2, slot.samples, height))
+            colours.append(palette[slot.level])
+            what = f"{'kept' if kept else 'fitted'} in task {task}"
+            texts.append(f"level {slot.level}, samples {slot.start:,}–{slot.stop:,}: {what}")
+            if few and slot.samples > states[-1].samples / 60:
+                colour = canvas.INK if kept else canvas.on(palette[slot.level])
+                middle = slot.start - 1 + slot.samples / 2
+                axes.text(middle, row, str(slot.level), color=colour, ha="center", va="center", fontsize=9)
+    if kept:
+        edges, thin, gid, filled = colours, 0.6 if few else 0, "kept", list(map(_faint, colours))
+    else:
+        edges, thin, gid, filled = [canvas.INK] * len(colours), 0.9 if few else 0.4, "trained", colours
+    canvas.boxes(axes, where, filled, gid, edgecolors=edges, linewidths=thin)
+    return tuple(texts)
 
 
 def _buffers(axes: Axes, states: Sequence[State]) -> tuple[str, ...]:
     waiting = [(row, s.task, s.plan.buffer) for row, s in enumerate(states, 1) if s.plan.buffer]
-    if waiting:
-        where = [(buffer.start - 1, row - 0.25, len(buffer), 0.5) for row, _, buffer in waiting]
-        canvas.boxes(axes, where, [canvas.GREY] * len(waiting), "buffer", linewidths=0)
+    where = [(buffer.start - 1, row - 0.25, len(buffer), 0.5) for row, _, buffer in waiting]
+    canvas.boxes(axes, where, [canvas.GREY] * len(waiting), "buffer", linewidths=0)
     return tuple(
         f"buffer after task {task}, samples {buffer[0]:,}–{buffer[-1]:,}: raw, waiting for a full unit"
         for _, task, buffer in waiting

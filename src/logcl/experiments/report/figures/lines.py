@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from logcl.core.text import human_bytes, human_seconds
-from logcl.experiments.bench.table import standard_error
 from logcl.experiments.report.figures import canvas
 from logcl.experiments.report.figures.canvas import Drawing, Size, styled
 from logcl.experiments.report.study import Runs, Study
 from logcl.experiments.result import TaskRecord
+from logcl.experiments.table import standard_error
 
 _WIDE_RANGE = 30
 """Lines that end further apart than this factor are drawn on a logarithmic axis."""
@@ -148,7 +147,7 @@ def over_tasks(study: Study, name: str) -> Drawing | None:
             range(1, len(raw) + 1), raw, color=canvas.GREY, linestyle=":", label="raw samples", zorder=1
         )
     tick = written if name == "memory" else "{:g}".format
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+    axes.yaxis.set_major_formatter(lambda value, _: tick(value))
     axes.set_xticks([k + 1 for k in canvas.round_ones(range(1, study.tasks + 1), 10)])
     axes.set(xlabel="task", ylabel=unit)
     axes.grid(axis="y")

@@ -1,25 +1,28 @@
-"""Heat maps: accuracy on each task after each task, and confusion of classes."""
+"""Heat maps of accuracy by task and of confused classes; histograms of reconstruction errors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, PowerNorm, to_hex
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import LogLocator, NullLocator
 
 from logcl.experiments.report.figures import canvas
 from logcl.experiments.report.figures.canvas import Drawing, Size, styled
 from logcl.experiments.report.study import Runs
+from logcl.experiments.result import ERROR_BINS, GenerationError, pooled
 
 PRINTED = 12
 """Values are printed in the cells up to this number of rows and columns."""
 MOST_CLASSES = 30
 """A confusion matrix of more classes is unreadable; tables replace it."""
-_MOST_TASKS = 100
+MOST_ROWS = 10
+"""Histograms of more generations than this are pooled into stages."""
 _COLOURS = colormaps["cividis"].resampled(20)
 
 
@@ -36,8 +39,8 @@ class Cell(NamedTuple):
 def matrix(runs: Runs) -> Drawing | None:
     """Rows: after which task; columns: accuracy on which task. None if never evaluated."""
     accuracy = runs.first.accuracy_matrix
-    rows = _thinned([t for t, row in enumerate(accuracy) if row is not None])
-    columns = _thinned(range(len(runs.first.tasks)))
+    rows = canvas.thinned([t for t, row in enumerate(accuracy) if row is not None])
+    columns = canvas.thinned(range(len(runs.first.tasks)))
     cells = []
     for y, after in enumerate(rows):
         for x, task in enumerate(columns):
@@ -92,13 +95,6 @@ def confusion(runs: Runs) -> Drawing | None:
     return drawing
 
 
-def _thinned(numbers: Sequence[int]) -> list[int]:
-    """At most `_MOST_TASKS` of them, evenly spaced, including the last."""
-    if len(numbers) <= _MOST_TASKS:
-        return list(numbers)
-    return [numbers[k] for k in np.linspace(0, len(numbers) - 1, _MOST_TASKS).round().astype(int)]
-
-
 def _numbered(tasks: Sequence[int]) -> list[str]:
     """Labels of tasks, counted from 1; if there are many, only round numbers."""
     shown = set(canvas.round_ones([task + 1 for task in tasks], 12))
@@ -138,9 +134,85 @@ def _map(
         axis.set_label_text(title)
     bar = figure.colorbar(ScalarMappable(scale, _COLOURS), ax=axes, pad=0.02, fraction=0.05, aspect=25)
     bar.outline.set_visible(False)
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     bar.ax.tick_params(length=2)
     hover = {"cells": tuple(cell.hover for cell in cells)}
     return Drawing(
         f"{name}-{canvas.slug(runs.label)}", runs.title, alternative, figure, hover=hover, size=size
+    )
+
+
+def stage(generation: int) -> int:
+    """Generations 0, 1, 2 to 3, 4 to 7, … have the same stage; the buffer, -1, has its own."""
+    return generation.bit_length() if generation >= 0 else -1
+
+
+def stages(found: Sequence[GenerationError]) -> list[tuple[str, list[GenerationError]]]:
+    """Generations by displayed name: each one separately, or by stage if there are many."""
+    many = len(found) > MOST_ROWS
+    named = []
+    for _, members in groupby(found, lambda e: stage(e.generation) if many else e.generation):
+        mine = list(members)
+        first, last = mine[0].generation, mine[-1].generation
+        named.append((f"{first}" if first == last else f"{first} to {last}", mine))
+    return named
+
+
+def errors(methods: Sequence[Runs]) -> tuple[Drawing, ...]:
+    """One figure per method that has histograms, from its first seed, all with the same axis."""
+    # Without the buffer, whose samples are still exact.
+    known = [
+        (m, [e for e in m.first.reconstruction if e.generation >= 0 and any(e.histogram)]) for m in methods
+    ]
+    found = [(runs, mine) for runs, mine in known if mine]
+    if not found:
+        return ()
+    used = np.flatnonzero(np.any([error.histogram for _, mine in found for error in mine], axis=0))
+    limits = ERROR_BINS[max(used[0] - 1, 0)], ERROR_BINS[min(used[-1] + 2, len(ERROR_BINS) - 1)]
+    return tuple(_histograms(runs, mine, limits) for runs, mine in found)
+
+
+@styled()
+def _histograms(runs: Runs, found: Sequence[GenerationError], limits: tuple[float, float]) -> Drawing:
+    """One row per generation or stage: share of samples by error."""
+    groups = [(name, pooled(members)) for name, members in stages(found)]
+    figure = canvas.sheet("narrow", 0.62 * len(groups) + 0.75)
+    rows = figure.subplots(len(groups), 1, sharex=True, squeeze=False)[:, 0]
+    hover = {}
+    widths = np.diff(ERROR_BINS)
+    for number, (axes, (name, error)) in enumerate(zip(rows, groups, strict=True)):
+        shares = np.array(error.histogram) / error.samples
+        filled = np.flatnonzero(shares)
+        gid = f"generation-{canvas.slug(name)}"
+        canvas.boxes(
+            axes,
+            [(ERROR_BINS[k], 0, widths[k], shares[k]) for k in filled],
+            [canvas.colour(number)] * len(filled),
+            gid,
+            linewidths=0,
+            antialiaseds=False,
+        )
+        axes.axvline(max(error.mse, limits[0]), color=canvas.INK, linewidth=1.2, linestyle="--", zorder=3)
+        axes.set(xscale="log", xlim=limits, ylim=(0, 1.05 * shares.max()), yticks=[])
+        axes.spines["left"].set_visible(False)
+        axes.set_ylabel(name, rotation=0, ha="right", va="center")
+        hover[gid] = tuple(
+            f"generation {name}: {error.histogram[k]:,} of {error.samples:,} samples have an "
+            f"error of {ERROR_BINS[k]:.1e} to {ERROR_BINS[k + 1]:.1e}"
+            for k in filled
+        )
+    bottom = rows[-1].xaxis
+    bottom.set_major_formatter("{x:g}")
+    decades = np.log10(limits[1] / limits[0])
+    bottom.set_major_locator(LogLocator(subs=(1.0, 3.0) if decades < 3 else (1.0,)))
+    bottom.set_minor_locator(NullLocator())
+    rows[-1].set_xlabel("mean squared error per sample")
+    figure.supylabel("generation", fontsize=10)
+    means = [f"{error.mse:.2g} in generation {name}" for name, error in groups]
+    return Drawing(
+        f"errors-{canvas.slug(runs.label)}",
+        runs.title,
+        f"Reconstruction errors by generation, {runs.label}: the mean is {canvas.listed(means)}.",
+        figure,
+        hover=hover,
     )
