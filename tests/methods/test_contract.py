@@ -125,8 +125,7 @@ class TestEveryMethod:
         everything = len(learned.first) + len(learned.second)
         has_budget = any(isinstance(part, Exemplars) for part in parts)
         has_all = any(isinstance(part, RawSamples) for part in parts) or (
-            isinstance(learned.method, methods.Replays)
-            and len(learned.method.replayed().arrival) == everything
+            (replayed := learned.method.replayed()) is not None and len(replayed.arrival) == everything
         )
         assert learned.method.keeps == ("budget" if has_budget else "all" if has_all else "none")
 

@@ -72,9 +72,9 @@ class TestHypernetwork:
         """How far the weights of the first task's decoder move while the second task is learned."""
         method = HyperCL(problem, HyperOptions(generator=QUICK, beta=beta))
         method.train_generator(torch.from_numpy(of(digits, 0, 1).x))
-        before = method.hypernetwork(method.embeddings).detach()
+        before = method.generator(method.embeddings).detach()
         method.train_generator(torch.from_numpy(of(digits, 2, 3).x))
-        return float((method.hypernetwork(method.embeddings[:1]).detach() - before).norm())
+        return float((method.generator(method.embeddings[:1]).detach() - before).norm())
 
     def test_the_regulariser_holds_old_decoders(self, problem, digits):
         assert self.moved(problem, digits, 0.05) < self.moved(problem, digits, 0) / 3
@@ -82,12 +82,12 @@ class TestHypernetwork:
     @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
     def test_is_about_as_large_as_one_decoder(self, shape, tmp_path):
         problem = Problem(preset("fast", shape), NAMES, tmp_path)
-        network = HyperCL(problem, HyperOptions()).hypernetwork
+        network = HyperCL(problem, HyperOptions()).generator
         weights = sum(weight.numel() for weight in network.parameters())
         assert weights < 1.5 * len(network.scale)
 
     def test_decodes_each_task_with_its_own_weights(self, problem):
-        network = HyperCL(problem, HyperOptions()).hypernetwork
+        network = HyperCL(problem, HyperOptions()).generator
         draws = torch.Generator().manual_seed(0)
         embeddings = torch.randn(3, 96, generator=draws)
         latents = torch.randn(3, 5, network.latent, generator=draws)

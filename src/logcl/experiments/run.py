@@ -30,8 +30,8 @@ from logcl.experiments.checkpoint import Checkpoint, Earlier
 from logcl.experiments.result import Result, TaskRecord, make_folder
 from logcl.memory.presets import USUAL_BUDGET
 from logcl.memory.settings import Settings
-from logcl.methods import HasLevels, Method, Problem, Replays
-from logcl.methods.parts.protocol import Clock, Effort, HasEffort
+from logcl.methods import Method, Problem
+from logcl.methods.parts.protocol import Clock
 from logcl.streams import Stream
 
 
@@ -100,7 +100,7 @@ def run(
                 row = measures.accuracy_by_task(stream, predicted)
                 accuracy = measures.accuracy_so_far(stream, number, predicted)
             record = TaskRecord(
-                **asdict(method.effort() if isinstance(method, HasEffort) else Effort(0, 0, 0)),
+                **asdict(method.effort()),
                 samples=len(task),
                 memory_bytes=method.nbytes(),
                 accuracy=accuracy,
@@ -135,13 +135,11 @@ def _result(
 ) -> Result:
     clock, settings = method.problem.clock, method.problem.settings
     with clock("diagnose"):
-        replayed = method.replayed() if isinstance(method, Replays) else None
+        replayed = method.replayed()
         errors = measures.reconstruction(stream, replayed) if replayed else ()
         examples = measures.examples(stream, replayed) if replayed else ()
-        trap = generations = None
-        if isinstance(method, HasLevels):
-            trap = method.trap(stream.test_x, stream.test_y)
-            generations = allocation.max_generation(stream.samples, settings.unit)
+        trap = method.trap(stream.test_x, stream.test_y)
+        generations = allocation.max_generation(stream.samples, settings.unit) if trap else None
     return Result(
         **choices,
         stream=stream.name,

@@ -22,12 +22,9 @@ from typing import Any
 
 from logcl.core.errors import BadSettings
 from logcl.core.settings import Frozen, changed, described, parse_as
-from logcl.methods.parts.protocol import HasLevels, Keeps, Method, Problem, Replayed, Replays, State
+from logcl.methods.parts.protocol import Keeps, Method, Problem, Replayed, State
 
-__all__ = [
-    "METHODS", "HasLevels", "Method", "Problem", "Replayed", "Replays", "State", "create", "find", "keeps",
-    "options_of",
-]  # fmt: skip
+__all__ = ["METHODS", "Method", "Problem", "Replayed", "State", "create", "find", "keeps", "options_of"]
 
 METHODS: Mapping[str, type[Method]]
 """All methods by name: LogCL, then the bounds, then its rivals. They are imported when this is first used."""
@@ -44,18 +41,16 @@ def _methods() -> dict[str, type[Method]]:
     modules = [import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)]
     classes = [method for module in modules for method in _defined_in(module)]
     classes.sort(key=lambda method: (method.name != "logcl", not method.bound, method.name))
+    found: dict[str, type[Method]] = {}
+    for method in classes:
+        _add(method, found)
     for entry in entry_points(group="logcl.methods"):
         try:
-            classes.append(entry.load())
+            _add(entry.load(), found, entry.value)
         except (ImportError, AttributeError) as error:
             raise BadSettings(
                 f"the method {entry.value} cannot be imported ({error}); repair or uninstall its package"
             ) from error
-        if not (inspect.isclass(classes[-1]) and issubclass(classes[-1], Method)):
-            raise BadSettings(f"the entry point {entry.value} is no method; it must be a Method subclass")
-    found: dict[str, type[Method]] = {}
-    for method in classes:
-        _add(method, found)
     return found
 
 
@@ -65,22 +60,23 @@ def _defined_in(module: ModuleType) -> list[type[Method]]:
     return [kind for kind in own if issubclass(kind, Method) and kind.__module__ == module.__name__]
 
 
-def _add(method: type[Method], known: dict[str, type[Method]]) -> None:
+def _add(method: type[Method], known: dict[str, type[Method]], entry: str = "") -> type[Method]:
+    if not (inspect.isclass(method) and issubclass(method, Method)):
+        raise BadSettings(f"the entry point {entry} is no method; it must be a Method subclass")
     where = f"the method {method.name!r} in {inspect.getfile(method)}"
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", method.name):
         raise BadSettings(f"{where} has an unusable name; use lower-case letters, digits and hyphens")
     if known.setdefault(method.name, method) is not method:
         other = inspect.getfile(known[method.name])
         raise BadSettings(f"{where} has the same name as the one in {other}; rename one of them")
+    return method
 
 
 def find(name: str) -> type[Method]:
     """The method called `name`, or the one in the Python file `name`, known by its own name from then on."""
     methods = _methods()
     if name.endswith(".py"):
-        method = _loaded(Path(name).resolve())
-        _add(method, methods)
-        return method
+        return _add(_loaded(Path(name).resolve()), methods)
     if name not in methods:
         raise BadSettings(
             f"there is no method {name!r}; choose one of: {', '.join(methods)}, or give a Python file"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -113,12 +112,15 @@ class CodecBuffer(Retrained):
             self.quality.fill_(self.options.quality)
             return
         some = x[:: max(len(x) // _CALIBRATION, 1)]
+
+        def mean_bytes(quality: int) -> float:
+            return float(np.mean([len(compressed(image, self.options.codec, quality)) for image in some]))
+
         while low < high:
             middle = (low + high + 1) // 2
-            fits = mean_bytes(some, self.options.codec, middle) <= wanted
-            low, high = (middle, high) if fits else (low, middle - 1)
+            low, high = (middle, high) if mean_bytes(middle) <= wanted else (low, middle - 1)
         self.quality.fill_(low)
-        self.share = min(wanted / mean_bytes(some, self.options.codec, low), 1.0)
+        self.share = min(wanted / mean_bytes(low), 1.0)
 
 
 def compressed(image: NDArray[np.uint8], codec: Codec, quality: int) -> bytes:
@@ -135,8 +137,3 @@ def decompressed(content: bytes, channels: int) -> NDArray[np.uint8]:
     with Image.open(io.BytesIO(content)) as image:
         pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-
-
-def mean_bytes(x: Iterable[NDArray[np.uint8]], codec: Codec, quality: int) -> float:
-    """Mean length of the files of these images."""
-    return float(np.mean([len(compressed(image, codec, quality)) for image in x]))

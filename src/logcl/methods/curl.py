@@ -33,7 +33,8 @@ from logcl.core.images import rows_at_once
 from logcl.core.settings import Frozen, Recipe
 from logcl.methods.parts.generated import gaussian_kl, mlp
 from logcl.methods.parts.protocol import Method, Problem, State
-from logcl.methods.parts.solver import in_blocks, tensors
+from logcl.methods.parts.solver import tensors
+from logcl.nn.classification import in_blocks
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.nn.training import fit, seeded

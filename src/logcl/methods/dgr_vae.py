@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from functools import cached_property
 
 import torch
 from pydantic import Field
@@ -14,9 +13,7 @@ from logcl.core.settings import Frozen, ImageShape, Recipe
 from logcl.methods.parts.generated import DeepReplay, Draw, as_images, limited, mlp, negative_elbo, weighted
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
-from logcl.nn.training import fit, seeded
-
-_GENERATOR = 0xD6  # keeps the generator's randomness apart from the classifier's
+from logcl.nn.training import fit
 
 
 class DGROptions(Frozen):
@@ -60,23 +57,19 @@ class DGRVAE(DeepReplay):
     summary = "deep generative replay from a VAE"
     Options = DGROptions
     options: DGROptions
-    kept = (*DeepReplay.kept, "tasks", "vae")
+    kept = (*DeepReplay.kept, "tasks")
+    Generator, key = VAE, 0xD6
+    generator: VAE
     tasks = 0
-
-    @cached_property
-    def vae(self) -> VAE:
-        """The VAE, with random weights before the first task; the next task starts from its encoder too."""
-        with seeded(self.problem.work(_GENERATOR).generator):
-            return VAE(self.problem.settings.image_shape, self.options).to(choose_device())
 
     def drawing(self) -> Draw:
         """Draws from a copy of the VAE."""
-        return copy.deepcopy(self.vae).draw
+        return copy.deepcopy(self.generator).draw
 
     def train_generator(self, images: Tensor) -> None:
         """Train on new images and on replay from the VAE as it was before the task."""
         self.tasks += 1
-        vae, number, draw = self.vae, self.tasks, self.drawing()
+        vae, number, draw = self.generator, self.tasks, self.drawing()
 
         def loss(rows: Tensor) -> Tensor:
             if number == 1:
@@ -84,6 +77,5 @@ class DGRVAE(DeepReplay):
             old = draw(self.options.generator.batch_size)
             return weighted(vae.losses(torch.cat([images[rows], old])), len(rows), number)
 
-        work = self.problem.work(_GENERATOR, number, name="generator")
         with self.problem.clock("train"):
-            fit(vae, loss, len(images), self.options.generator, work)
+            fit(vae, loss, len(images), self.options.generator, self.work(number))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from logcl.methods.parts.solver import Batch, Retrained, tensors
+from logcl.methods.parts.solver import Retrained, tensors
 from logcl.streams import Task
 
 
@@ -22,10 +22,6 @@ class GDumb(Retrained):
         generator = self.problem.work(self.tasks).generator
         self.buffer.keep(balanced(self.buffer.y, self.buffer.capacity, generator))
         self.outdated()
-
-    def everything(self) -> Batch:
-        """The buffer."""
-        return self.buffer.x, self.buffer.y
 
 
 def balanced(labels: Tensor, capacity: int, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -20,8 +19,6 @@ from logcl.methods.parts.generated import DeepReplay, Draw, as_images, limited, 
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.nn.training import fit, seeded
-
-_GENERATOR = 0x4E  # keeps the generator's randomness apart from the classifier's
 
 
 class HyperOptions(Frozen):
@@ -106,20 +103,17 @@ class HyperCL(DeepReplay):
     summary = "generative replay from decoders that a hypernetwork generates, one per task"
     Options = HyperOptions
     options: HyperOptions
-    kept = (*DeepReplay.kept, "embeddings", "hypernetwork")
+    kept = (*DeepReplay.kept, "embeddings")
+    Generator, key = Hypernetwork, 0x4E
+    generator: Hypernetwork
+    """Θ with the chunk embeddings."""
     embeddings = torch.empty(0)
     """e_1 to e_T, (T, embedding)."""
-
-    @cached_property
-    def hypernetwork(self) -> Hypernetwork:
-        """Θ with the chunk embeddings, random before the first task."""
-        with seeded(self.problem.work(_GENERATOR).generator):
-            return Hypernetwork(self.problem.settings.image_shape, self.options).to(choose_device())
 
     @torch.no_grad()
     def drawing(self) -> Draw:
         """Draws from the decoders as they are now, equally many images per task."""
-        network, tasks = self.hypernetwork, len(self.embeddings)
+        network, tasks = self.generator, len(self.embeddings)
         weights = network(self.embeddings.to(choose_device()))
 
         @torch.no_grad()
@@ -132,9 +126,9 @@ class HyperCL(DeepReplay):
 
     def train_generator(self, images: Tensor) -> None:
         """Train a decoder for the new images while the regulariser preserves those of earlier tasks."""
-        network, options, device = self.hypernetwork, self.options, choose_device()
+        network, options, device = self.generator, self.options, choose_device()
         old, before = self.embeddings.to(device), copy.deepcopy(network).requires_grad_(False)
-        work = self.problem.work(_GENERATOR, len(old) + 1, name="generator")
+        work = self.work(len(old) + 1)
         with seeded(work.generator):
             *hidden, latent = limited(options.encoder, options.latent, network.image_shape)
             encoder = mlp([math.prod(network.image_shape), *hidden, 2 * latent]).to(device)

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from logcl.core.errors import NotTrained
-from logcl.methods.parts.solver import Incremental, in_blocks, tensors
+from logcl.methods.parts.solver import Incremental, tensors
+from logcl.nn.classification import in_blocks
 from logcl.streams import Task
 
 
@@ -25,15 +25,13 @@ class ICaRL(Incremental):
         self._update_representation(torch.cat([x, self.buffer.x]), torch.cat([y, self.buffer.y]))
         self._choose_exemplars(x, y)
 
-    def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The class with the nearest mean of exemplars (algorithm 1)."""
-        if not len(self.buffer):
-            raise NotTrained("iCaRL has seen no task yet; learn one first")
-        embedded = self._embed(self.buffer.x.numpy())
-        classes = self.buffer.y.unique()
+    def class_scores(self, x: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The negative distances to the mean of each class's exemplars (algorithm 1)."""
+        embedded, classes = self._embed(self.buffer.x.numpy()), self.buffer.y.unique()
         means = torch.stack([embedded[self.buffer.y == number].mean(dim=0) for number in classes])
-        distances = torch.cdist(self._embed(x), nn.functional.normalize(means, dim=1))
-        return np.asarray(classes[distances.argmin(dim=1)].numpy(), dtype=np.int64)
+        scores = np.full((len(x), len(self.seen)), -np.inf, dtype=np.float32)
+        scores[:, classes.numpy()] = -torch.cdist(self._embed(x), nn.functional.normalize(means, dim=1))
+        return scores
 
     def _update_representation(self, x: Tensor, y: Tensor) -> None:
         """One binary target per class: the label for new classes, the old network's output for old ones."""

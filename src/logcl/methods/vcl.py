@@ -25,13 +25,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.core.errors import NotTrained
 from logcl.core.settings import Frozen, Recipe
-from logcl.methods.parts.exemplars import Exemplars
 from logcl.methods.parts.generated import gaussian_kl
-from logcl.methods.parts.protocol import Method, Problem
-from logcl.methods.parts.solver import in_blocks, tensors
+from logcl.methods.parts.solver import Incremental, tensors
 from logcl.nn.augmentation import augment
+from logcl.nn.classification import in_blocks
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.nn.training import fit, seeded
@@ -93,7 +91,7 @@ class Gaussians(nn.Module):
         return sum((gaussian_kl(*layer).sum() for layer in layers), start=torch.zeros(()))
 
 
-class VCL(Method):
+class VCL(Incremental):
     """A posterior, updated task by task, and a coreset of random samples, equally many per class."""
 
     name = "vcl"
@@ -103,11 +101,6 @@ class VCL(Method):
     keeps = "budget"
     kept = ("seen", "tasks", "posterior")
     tasks = 0
-
-    def __init__(self, problem: Problem, options: object = None) -> None:
-        super().__init__(problem, options)
-        self.coreset = Exemplars(problem)
-        self.seen = torch.zeros(len(problem.classes), dtype=torch.bool)
 
     @cached_property
     def posterior(self) -> Gaussians:
@@ -122,7 +115,7 @@ class VCL(Method):
         """Hold out samples for the coreset, and update q_{t-1} to q_t with the rest."""
         images, labels = tensors(task)
         held = self._held_out(labels)
-        self.coreset.append(images[held], labels[held])
+        self.buffer.append(images[held], labels[held])
         prior = self._prior()
         self.seen[labels] = True
         self.tasks += 1
@@ -134,15 +127,15 @@ class VCL(Method):
 
         At most half of a class's samples, so that the posterior sees every class.
         """
-        share = max(self.coreset.capacity // len(self.problem.classes), 1)
+        share = max(self.buffer.capacity // len(self.problem.classes), 1)
         generator = self.problem.work(self.tasks, _HOLD_OUT).generator
         order = torch.randperm(len(labels), generator=generator)
         chosen = []
         for label in labels.unique():
             rows = order[labels[order] == label]
-            lacks = max(share - int((self.coreset.y == label).sum()), 0)
+            lacks = max(share - int((self.buffer.y == label).sum()), 0)
             chosen.append(rows[: min(lacks, len(rows) // 2)])
-        room = max(self.coreset.capacity - len(self.coreset), 0)
+        room = max(self.buffer.capacity - len(self.buffer), 0)
         return torch.isin(torch.arange(len(labels)), torch.cat(chosen)[:room])
 
     def _prior(self) -> Gaussians:
@@ -158,11 +151,11 @@ class VCL(Method):
         self, q: Gaussians, prior: Gaussians, images: Tensor, labels: Tensor, recipe: Recipe, key: int
     ) -> None:
         """Maximise the lower bound per sample: mean log-likelihood - KL / n."""
-        device, settings = choose_device(), self.problem.settings.classifier
+        device = choose_device()
         unseen = ~self.seen.to(device)
 
         def loss(rows: Tensor) -> Tensor:
-            image = augment(to_unit(images[rows].to(device)), settings)
+            image = augment(to_unit(images[rows].to(device)), self.recipe)
             scores = q(image).masked_fill(unseen, -math.inf)
             likelihood = -nn.functional.cross_entropy(scores, labels[rows].to(device))
             return self.options.tempering * q.divergence(prior) / len(labels) - likelihood
@@ -174,14 +167,12 @@ class VCL(Method):
     def refined(self) -> Gaussians:
         """A copy of q_t fitted to the coreset, for predictions only."""
         copied, prior = (copy.deepcopy(self.posterior).requires_grad_(grad) for grad in (True, False))
-        if len(self.coreset):
-            self._fit(copied, prior, self.coreset.x, self.coreset.y, self.options.refining, _REFINE)
+        if len(self.buffer):
+            self._fit(copied, prior, self.buffer.x, self.buffer.y, self.options.refining, _REFINE)
         return copied
 
-    def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The class with the highest mean probability over networks drawn from the refined posterior."""
-        if not self.tasks:
-            raise NotTrained("this method has seen no task yet; learn one first")
+    def class_scores(self, x: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The sum of the class probabilities of networks drawn from the refined posterior."""
         q = self.refined
         with torch.no_grad(), seeded(self.problem.work(self.tasks, _DRAW).generator):
             networks = [q.drawn() for _ in range(self.options.samples)]
@@ -195,4 +186,4 @@ class VCL(Method):
                 total = total + x.masked_fill(~self.seen.to(x.device), -math.inf).softmax(dim=1)
             return total
 
-        return in_blocks(probabilities, x).argmax(dim=1).numpy()
+        return in_blocks(probabilities, x).numpy()

@@ -46,10 +46,12 @@ def batch_loss(network: nn.Module, pixels: Tensor, labels: Tensor, settings: Cla
     return cross_entropy(batch_scores(network, pixels, settings), labels, settings)
 
 
-def cross_entropy(scores: Tensor, labels: Tensor, settings: ClassifierSettings) -> Tensor:
-    """Mean cross-entropy of scores (n, classes) and class numbers (n,), with label smoothing."""
+def cross_entropy(
+    scores: Tensor, labels: Tensor, settings: ClassifierSettings, reduction: str = "mean"
+) -> Tensor:
+    """Cross-entropy of scores (n, classes) and class numbers (n,), with label smoothing."""
     return nn.functional.cross_entropy(
-        scores, labels.to(scores.device), label_smoothing=settings.label_smoothing
+        scores, labels.to(scores.device), reduction=reduction, label_smoothing=settings.label_smoothing
     )
 
 
@@ -64,19 +66,17 @@ def _memory_format(network: nn.Module) -> torch.memory_format:
 
 
 @torch.no_grad()
+def in_blocks(function: Callable[[Tensor], Tensor], pixels: NDArray[np.uint8]) -> Tensor:
+    """`function` of uint8 images as floats in [0, 1], in blocks of bounded size; the result is on the CPU."""
+    rows = rows_at_once(pixels.shape[1:])
+    # Copied, because the pixels may be a read-only memory map. No images are one empty block, for the shape.
+    blocks = (torch.from_numpy(pixels[k : k + rows].copy()) for k in range(0, max(len(pixels), 1), rows))
+    return torch.cat([function(to_unit(block.to(choose_device()))).cpu() for block in blocks])
+
+
 def predict_proba(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Class probabilities (n, classes) of uint8 images (n, C, H, W), computed in blocks."""
-    device = choose_device()
-    rows = rows_at_once(pixels.shape[1:])
-    blocks = [
-        # A copy, because pixels may be a read-only memory map.
-        network(to_unit(torch.from_numpy(pixels[start : start + rows].copy()).to(device)))
-        .softmax(dim=1)
-        .cpu()
-        for start in range(0, len(pixels), rows)
-    ]
-    outputs = torch.cat(blocks).numpy() if blocks else np.empty((0, 1), np.float32)
-    return np.asarray(outputs, dtype=np.float32)
+    return in_blocks(lambda image: network(image).softmax(dim=1), pixels).float().numpy()
 
 
 def predict_classes(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:

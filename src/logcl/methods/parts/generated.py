@@ -11,15 +11,19 @@ import abc
 import copy
 import math
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from logcl.core.settings import ImageShape
 from logcl.methods.parts.solver import Incremental, tensors
+from logcl.nn.classification import cross_entropy
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
+from logcl.nn.training import Work, seeded
 from logcl.streams import Task
 
 Draw = Callable[[int], Tensor]
@@ -30,6 +34,22 @@ _USUAL = 28 * 28  # values of the images that the published hyperparameters are 
 class DeepReplay(Incremental):
     """A solver (the classifier) and a generator, both trained on each task and on images of earlier ones."""
 
+    kept: tuple[str, ...] = (*Incremental.kept, "generator")
+    Generator: ClassVar[type[nn.Module]]
+    """The generator's network, built from the image shape and the options."""
+    key: ClassVar[int]
+    """Keeps the generator's randomness apart from the classifier's."""
+
+    @cached_property
+    def generator(self) -> Any:
+        """The generator, with random weights before the first task."""
+        with seeded(self.work().generator):
+            return self.Generator(self.problem.settings.image_shape, self.options).to(choose_device())
+
+    def work(self, *key: int) -> Work:
+        """The random generator and progress of one fit of the generator."""
+        return self.problem.work(self.key, *key, name="generator")
+
     @abc.abstractmethod
     def drawing(self) -> Draw:
         """A function that draws images from the generator as it is now."""
@@ -39,39 +59,29 @@ class DeepReplay(Incremental):
         """Train the generator on the uint8 images of a new task."""
 
     def learn(self, task: Task) -> None:
-        """Train the solver first, while the generator still knows only the earlier tasks."""
-        images, labels = tensors(task)
-        if self.fits:
-            self._train_solver(images, labels, self.fits + 1)
-        else:
-            self.train_on(images, labels)
-        self.train_generator(images)
+        """Train the solver first, while the generator still knows only the earlier tasks.
 
-    def _train_solver(self, images: Tensor, labels: Tensor, number: int) -> None:
-        """Train on task T = `number` and on images of earlier tasks.
-
-        The solver's equation of deep generative replay (Shin et al. 2017): the loss of new samples has weight
-        1/T, that of replayed ones 1 - 1/T. Each step replays a full batch, however small the task.
+        The solver's equation of deep generative replay (Shin et al. 2017): in task T, the loss of new samples
+        has weight 1/T, that of replayed ones 1 - 1/T. Each step replays a full batch, however small the task.
         """
-        draw, unseen = self.drawing(), ~self.seen
-        previous = copy.deepcopy(self.network).eval()
+        images, labels = tensors(task)
+        number, unseen = self.fits + 1, ~self.seen
+        if number > 1:
+            draw, previous = self.drawing(), copy.deepcopy(self.network).eval()
 
         def loss(rows: Tensor) -> Tensor:
+            if number == 1:
+                return self.loss(images[rows], labels[rows])
             old = draw(self.recipe.batch_size)
             with torch.no_grad():
                 logits = previous(to_unit(old.to(choose_device()))).cpu()
             # In one batch, so that batch statistics do not separate new from replayed samples.
             scores = self.scores(torch.cat([images[rows], old]))
             targets = torch.cat([labels[rows], logits.masked_fill(unseen, -torch.inf).argmax(dim=1)])
-            losses = nn.functional.cross_entropy(
-                scores,
-                targets.to(scores.device),
-                reduction="none",
-                label_smoothing=self.recipe.label_smoothing,
-            )
-            return weighted(losses, len(rows), number)
+            return weighted(cross_entropy(scores, targets, self.recipe, "none"), len(rows), number)
 
         self.train(labels, loss)
+        self.train_generator(images)
 
 
 def weighted(losses: Tensor, new: int, number: int) -> Tensor:

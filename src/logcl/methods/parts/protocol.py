@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -130,6 +130,31 @@ class Part:
         return uncounted | {name: name for name in (*self.kept, *parts)}
 
 
+@dataclass(frozen=True)
+class Replayed:
+    """Every sample as a method replays it."""
+
+    x: NDArray[np.uint8]
+    arrival: NDArray[np.int64]
+    """The 0-based order of arrival of the sample in each row."""
+    generations: NDArray[np.int64]
+    """How often it was re-encoded; -1 if it is still raw."""
+    levels: NDArray[np.int64]
+    """The level it came from; -1 if it is still raw."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What the last task cost a method with generative models."""
+
+    trained: int = 0
+    """Samples that were fitted."""
+    replayed: int = 0
+    """How many of them were replayed from retired models."""
+    models: int = 0
+    """Generative models after the task."""
+
+
 class Method(Part, abc.ABC):
     """A continual learner, which sees each task once, in order.
 
@@ -167,51 +192,15 @@ class Method(Part, abc.ABC):
         """Size of the state in bytes. Whatever is not in the state is lost on resume."""
         return sum(value.nbytes for name, value in self.state().items() if BOOKKEEPING not in name)
 
-
-@dataclass(frozen=True)
-class Replayed:
-    """Every sample as a method replays it."""
-
-    x: NDArray[np.uint8]
-    arrival: NDArray[np.int64]
-    """The 0-based order of arrival of the sample in each row."""
-    generations: NDArray[np.int64]
-    """How often it was re-encoded; -1 if it is still raw."""
-    levels: NDArray[np.int64]
-    """The level it came from; -1 if it is still raw."""
-
-
-@runtime_checkable
-class Replays(Protocol):
-    """A method that can replay each sample, for comparison with the original."""
-
-    def replayed(self) -> Replayed:
-        """All samples seen so far."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    """What the last task cost a method with generative models."""
-
-    trained: int
-    """Samples that were fitted."""
-    replayed: int
-    """How many of them were replayed from retired models."""
-    models: int
-    """Generative models after the task."""
-
-
-@runtime_checkable
-class HasEffort(Protocol):
-    """A method that keeps samples in generative models."""
-
     def effort(self) -> Effort:
-        """What the last task cost."""
+        """What the last task cost; zeros for a method without generative models."""
+        return Effort()
 
+    def replayed(self) -> Replayed | None:
+        """All samples seen so far, for comparison with the originals; None if it cannot replay them."""
 
-@runtime_checkable
-class HasLevels(Protocol):
-    """A method that replays from several decoders, whose distortions may leak labels."""
+    def trap(self, x: NDArray[np.uint8], y: NDArray[np.int64]) -> Trap | None:
+        """How much the classifier relies on the distortions of several decoders, which may leak labels.
 
-    def trap(self, x: NDArray[np.uint8], y: NDArray[np.int64]) -> Trap:
-        """How much the classifier relies on them, on test images (n, C, H, W) and class numbers (n,)."""
+        Measured on test images (n, C, H, W) and class numbers (n,); None for a method without levels.
+        """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Callable
 from functools import cached_property
 from typing import ClassVar
@@ -13,13 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl.core.errors import NotTrained
-from logcl.core.images import rows_at_once
 from logcl.core.settings import Recipe
 from logcl.methods.parts.exemplars import Exemplars
 from logcl.methods.parts.protocol import Method, Problem
 from logcl.nn.classification import batch_loss, batch_scores, cross_entropy, new_network, predict_proba
-from logcl.nn.device import choose_device
-from logcl.nn.images import to_unit
 from logcl.nn.networks import ImageClassifier
 from logcl.nn.training import fit, shortened
 from logcl.streams import Task
@@ -103,12 +99,15 @@ class Incremental(Method):
 
         self.train(labels, loss, recipe=recipe)
 
+    def class_scores(self, x: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """How well each class fits each image: (n, classes)."""
+        return predict_proba(self.network, x)
+
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The most probable class of each image, among those seen."""
+        """The class of each image with the highest score, among those seen."""
         if not self.seen.any():
             raise NotTrained("this method has seen no task yet; learn one first")
-        # -1 and not 0: the probabilities of all classes seen may have been rounded to 0.
-        allowed = np.where(self.seen.numpy(), predict_proba(self.network, x), -1.0)
+        allowed = np.where(self.seen.numpy(), self.class_scores(x), -np.inf)
         return np.asarray(allowed.argmax(axis=1), dtype=np.int64)
 
 
@@ -128,9 +127,9 @@ class Retrained(Incremental):
         if self.recipe.warm_start:
             self.bookkeeping = (*self.bookkeeping, "current", *Incremental.kept)
 
-    @abc.abstractmethod
     def everything(self) -> Batch:
-        """Everything the method remembers."""
+        """Everything the method remembers, by default its buffer."""
+        return self.buffer.x, self.buffer.y
 
     def outdated(self) -> None:
         """Note that a task was learned: retrain before the next prediction."""
@@ -149,15 +148,6 @@ class Retrained(Incremental):
 def tensors(task: Task) -> Batch:
     """Images and class numbers of a task, copied because it may be a read-only memory map."""
     return torch.from_numpy(np.array(task.x)), torch.from_numpy(np.array(task.y))
-
-
-@torch.no_grad()
-def in_blocks(function: Callable[[Tensor], Tensor], pixels: NDArray[np.uint8]) -> Tensor:
-    """`function` of uint8 images as floats in [0, 1], in blocks of bounded size; the result is on the CPU."""
-    rows = rows_at_once(pixels.shape[1:])
-    # Copied, because the pixels may be a read-only memory map. No images are one empty block, for the shape.
-    blocks = (torch.from_numpy(pixels[k : k + rows].copy()) for k in range(0, max(len(pixels), 1), rows))
-    return torch.cat([function(to_unit(block.to(choose_device()))).cpu() for block in blocks])
 
 
 def flat_weights(network: nn.Module) -> Tensor:

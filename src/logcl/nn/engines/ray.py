@@ -10,6 +10,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
@@ -40,7 +41,7 @@ _CACHED = 16
 """Number of arguments that stay in Ray's object store: jobs often share a data set or a codec."""
 
 
-class Ray:
+class Ray(AbstractContextManager["Ray"]):
     """Runs jobs on a Ray cluster.
 
     address: "auto" or host:port of a running cluster; None starts one on this machine and stops it when the
@@ -71,17 +72,17 @@ class Ray:
         self._messages = Queue(actor_options=_here())
         self._sent: list[tuple[Any, Any]] = []
 
-    def run(self, jobs: Iterable[Job[T]], progress: Progress) -> Iterator[tuple[Job[T], T]]:
-        """In order of completion. Closing the iterator cancels the jobs that are still running."""
-        options = {"num_cpus": self._cpus, "num_gpus": self._gpus, "runtime_env": self._environment()}
-        return self._run(jobs, progress, max_retries=_RETRIES, **options)
+    def run(self, jobs: Iterable[Job[T]], progress: Progress, **options: Any) -> Iterator[tuple[Job[T], T]]:
+        """In order of completion. Closing the iterator cancels the jobs that are still running.
 
-    def _run(self, jobs: Iterable[Job[T]], progress: Progress, **options: Any) -> Iterator[tuple[Job[T], T]]:
+        `options` are those of Ray tasks, in place of the processors and retries of a job.
+        """
+        usual = {"num_cpus": self._cpus, "num_gpus": self._gpus, "runtime_env": self._environment()}
         waiting = iter(jobs)
         running: dict[Any, tuple[int, Job[T]]] = {}
         display = Display(progress)
         number = 0
-        call = ray.remote(_call).options(**options)
+        call = ray.remote(_call).options(**(options or {**usual, "max_retries": _RETRIES}))
         try:
             while True:
                 while len(running) < self.workers and (job := next(waiting, None)) is not None:
@@ -121,16 +122,13 @@ class Ray:
             }
             sent = [self._reference(argument) for argument in job.arguments]
             whole: Job[T] = Job(job.name, _train, (self.threads, options, job.function, sent))
-            ((_, value),) = self._run([whole], progress, max_retries=0, **_here())
+            ((_, value),) = self.run([whole], progress, max_retries=0, **_here())
             return value
 
     def close(self) -> None:
         """Disconnect from the cluster, and stop it if this engine started it."""
         if self._owner and ray.is_initialized():
             ray.shutdown()
-
-    def __enter__(self) -> Ray:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -6,13 +6,14 @@ image ── encoder ── embedding ── sign ── code ── decoder ─
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.core.settings import MOST_ADDRESS_BITS, AutoencoderNetwork, Frozen, ImageShape
-from logcl.nn.networks.layers import BatchNorm
+from logcl.nn.networks.layers import BatchNorm, check_activations, normalised
 from logcl.nn.networks.superposed import SuperposedDecoder
 
 _MOST_ACTIVATIONS = 2**26  # per layer and image: 256 MB
@@ -35,11 +36,7 @@ class AutoencoderSpec(Frozen):
         _, height, columns = self.image_shape
         # Convolutions have few weights, however many activations: a forged file could demand any amount.
         largest = {"conv": self.width * height * columns // 4, "binplay": 6 * self.width * height * columns}
-        if largest.get(self.network, 0) > _MOST_ACTIVATIONS:
-            raise ValueError(
-                f"network = {self.network} with width = {self.width} is too wide for images of "
-                f"{height}x{columns}; choose a smaller width"
-            )
+        check_activations(self, largest.get(self.network, 0), _MOST_ACTIVATIONS)
         return self
 
     @property
@@ -84,10 +81,9 @@ def encoder(spec: AutoencoderSpec, *, centred: bool) -> Encoder:
             nn.Conv2d(2 * width, last, 1),
         ]
     elif spec.network == "binplay":
-        for out in (width, 2 * width, 4 * width):
-            strided = nn.Conv2d(channels, out, 3, stride=2, padding=1, bias=False)
-            layers += [strided, BatchNorm(out), nn.LeakyReLU()]
-            channels = out
+        for before, after in pairwise((channels, width, 2 * width, 4 * width)):
+            strided = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
+            layers += normalised(strided, nn.LeakyReLU())
         cells = -(-height // 8) * -(-columns // 8)
         layers += [nn.Flatten(), nn.Linear(4 * width * cells, last)]
     else:
@@ -193,15 +189,9 @@ class BinPlayDecoder(nn.Module):
             nn.Linear(bits, hidden), nn.LeakyReLU(), nn.Linear(hidden, math.prod(self.map)), nn.LeakyReLU()
         )
         self.layers = nn.Sequential(
-            nn.ConvTranspose2d(d, 4 * d, 3, stride=2, padding=2, bias=False),
-            BatchNorm(4 * d),
-            nn.LeakyReLU(),
-            nn.ConvTranspose2d(4 * d, 6 * d, kernel, stride=2, bias=False),
-            BatchNorm(6 * d),
-            nn.LeakyReLU(),
-            nn.ConvTranspose2d(6 * d, 5 * d, kernel, bias=False),
-            BatchNorm(5 * d),
-            nn.LeakyReLU(),
+            *normalised(nn.ConvTranspose2d(d, 4 * d, 3, stride=2, padding=2, bias=False), nn.LeakyReLU()),
+            *normalised(nn.ConvTranspose2d(4 * d, 6 * d, kernel, stride=2, bias=False), nn.LeakyReLU()),
+            *normalised(nn.ConvTranspose2d(6 * d, 5 * d, kernel, bias=False), nn.LeakyReLU()),
             nn.ConvTranspose2d(5 * d, channels, 4, padding=padding, bias=False),
         )
 

@@ -6,12 +6,13 @@ The paper's appendix names two of them, a "LeNet with additional dropout layers"
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.core.settings import ClassifierNetwork, Frozen, ImageShape, check_size
-from logcl.nn.networks.layers import BatchNorm, ImageClassifier
+from logcl.nn.networks.layers import ImageClassifier, check_activations, normalised
 
 _MOST_ACTIVATIONS = 2**28  # per layer and image: a gigabyte, 16 channels of 4096x4096
 
@@ -29,11 +30,8 @@ class ClassifierSpec(Frozen):
         check_size(self.network, self.image_shape)
         _, height, columns = self.image_shape
         # The first convolution has `width` activations per pixel, however few its weights.
-        if self.network != "mlp" and self.width * height * columns > _MOST_ACTIVATIONS:
-            raise ValueError(
-                f"network = {self.network} with width = {self.width} is too wide for images of "
-                f"{height}x{columns}; choose a smaller width"
-            )
+        if self.network != "mlp":
+            check_activations(self, self.width * height * columns, _MOST_ACTIVATIONS)
         return self
 
 
@@ -67,9 +65,7 @@ class ConvNet(ImageClassifier):
                 nn.MaxPool2d(2) if halve else nn.Identity(),
                 nn.BatchNorm2d(out),
                 nn.GELU(),
-                nn.Conv2d(out, out, 3, padding=1, bias=False),
-                nn.BatchNorm2d(out),
-                nn.GELU(),
+                *normalised(nn.Conv2d(out, out, 3, padding=1, bias=False), nn.GELU()),
             ]
             sides = [side // 2 for side in sides] if halve else sides
             channels, out, blocks = out, 4 * width, blocks + 1
@@ -111,16 +107,11 @@ class LeNet(ImageClassifier):
         super().__init__()
         channels, rows, columns = image_shape
         layers: list[nn.Module] = []
-        for out in (width, 2 * width, 4 * width):
-            layers += [
-                nn.Conv2d(channels, out, 4, stride=2, padding=1, bias=False),
-                BatchNorm(out),
-                nn.LeakyReLU(),
-                nn.Dropout(0.6),
-            ]
-            channels = out
+        for before, after in pairwise((channels, width, 2 * width, 4 * width)):
+            strided = nn.Conv2d(before, after, 4, stride=2, padding=1, bias=False)
+            layers += normalised(strided, nn.LeakyReLU(), nn.Dropout(0.6))
         hidden = max(round(84 * width / 64), 1)
-        layers += [nn.Flatten(), nn.Linear(channels * (rows // 8) * (columns // 8), hidden)]
+        layers += [nn.Flatten(), nn.Linear(4 * width * (rows // 8) * (columns // 8), hidden)]
         self.features = nn.Sequential(*layers, nn.LeakyReLU(), nn.Dropout(0.6))
         self.head = nn.Linear(hidden, classes)
 
@@ -134,17 +125,13 @@ class ResNet18(ImageClassifier):
 
     def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(image_shape[0], width, 3, padding=1, bias=False), BatchNorm(width), nn.ReLU()
-        )
-        blocks: list[nn.Module] = []
-        channels = width
-        for stage in range(4):
-            out = width * 2**stage
-            blocks += [BasicBlock(channels, out, stride=1 if stage == 0 else 2), BasicBlock(out, out, 1)]
-            channels = out
+        first = nn.Conv2d(image_shape[0], width, 3, padding=1, bias=False)
+        self.stem = nn.Sequential(*normalised(first, nn.ReLU()))
+        blocks = [BasicBlock(width, width, 1), BasicBlock(width, width, 1)]
+        for channels in (width, 2 * width, 4 * width):
+            blocks += [BasicBlock(channels, 2 * channels, 2), BasicBlock(2 * channels, 2 * channels, 1)]
         self.stages = nn.Sequential(*blocks)
-        self.head = nn.Linear(channels, classes)
+        self.head = nn.Linear(8 * width, classes)
 
     def embed(self, image: Tensor) -> Tensor:
         """(n, C, H, W) → (n, 8w)."""
@@ -158,17 +145,12 @@ class BasicBlock(nn.Module):
     def __init__(self, channels: int, out: int, stride: int) -> None:
         super().__init__()
         self.residual = nn.Sequential(
-            nn.Conv2d(channels, out, 3, stride=stride, padding=1, bias=False),
-            BatchNorm(out),
-            nn.ReLU(),
-            nn.Conv2d(out, out, 3, padding=1, bias=False),
-            BatchNorm(out),
+            *normalised(nn.Conv2d(channels, out, 3, stride=stride, padding=1, bias=False), nn.ReLU()),
+            *normalised(nn.Conv2d(out, out, 3, padding=1, bias=False)),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or channels != out:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(channels, out, 1, stride=stride, bias=False), BatchNorm(out)
-            )
+            self.shortcut = nn.Sequential(*normalised(nn.Conv2d(channels, out, 1, stride=stride, bias=False)))
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels, H, W) → (n, out, ⌈H / stride⌉, ⌈W / stride⌉)."""

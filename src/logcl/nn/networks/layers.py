@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 
@@ -37,3 +39,18 @@ class BatchNorm(nn.BatchNorm2d):
                 x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
         return super().forward(spatial).reshape(x.shape)
+
+
+def normalised(layer: nn.Conv2d | nn.ConvTranspose2d, *activation: nn.Module) -> list[nn.Module]:
+    """A convolution, batch normalisation and an activation."""
+    return [layer, BatchNorm(layer.out_channels), *activation]
+
+
+def check_activations(spec: Any, count: int, most: int) -> None:
+    """Refuse a network description with more than `most` activations per layer and image."""
+    if count > most:
+        _, height, columns = spec.image_shape
+        raise ValueError(
+            f"network = {spec.network} with width = {spec.width} is too wide for images of "
+            f"{height}x{columns}; choose a smaller width"
+        )

@@ -15,6 +15,8 @@ samples, more of them share a row.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -28,14 +30,12 @@ class SuperposedDecoder(nn.Module):
 
     def __init__(self, image_shape: ImageShape, bits: int, width: int) -> None:
         super().__init__()
-        channels, height, columns = image_shape
-        values = channels * height * columns
         units = hidden_units(image_shape)
         self.image_shape = image_shape
         self.bits = bits
         self.table = nn.Embedding(2**bits, width)
         self.hidden = nn.Linear(width, units)
-        self.pixels = nn.Linear(units, values)
+        self.pixels = nn.Linear(units, math.prod(image_shape))
 
     def forward(self, code: Tensor) -> Tensor:
         """Address and signs (n, bits + width) of ±1 → (n, C, H, W)."""
@@ -55,14 +55,12 @@ class SuperposedDecoder(nn.Module):
 
 def hidden_units(image_shape: ImageShape) -> int:
     """A third of the pixel values, from 32 to 512, at every level: only the table shrinks with the level."""
-    channels, height, width = image_shape
-    return min(max(channels * height * width // 3, 32), 512)
+    return min(max(math.prod(image_shape) // 3, 32), 512)
 
 
 def latent_numbers(width: int, sharing: int, image_shape: ImageShape) -> int:
     """Latent numbers per sample if `sharing` samples share a row of `width` numbers."""
-    channels, height, columns = image_shape
-    return min(width // _block(sharing, width), channels * height * columns)
+    return min(width // _block(sharing, width), math.prod(image_shape))
 
 
 @torch.no_grad()
