@@ -147,7 +147,7 @@ def interrupted(stream, settings, folder, method="logcl", name="global model", n
         ("global model", 1, 0),
         ("absorbing", 2, 1),
         ("global model", 2, 1),
-        ("replaying", 4, 2),
+        ("replaying the memory", 4, 2),
     ],
 )
 def test_logcl_resumes_from_any_point(stream, settings, tmp_path, name, n, done):

@@ -30,7 +30,7 @@ _PRECISION = 12
 _TOTAL = 1 << _PRECISION  # sum of the frequencies of a table
 _LOWEST = 1 << 16  # the smallest state between symbols, and the initial state of every stream
 _TABLES = 64  # from four times as many channels on, channels of similar spread share a table
-_AT_ONCE = 2**23  # symbols encoded together: each takes two dozen bytes meanwhile
+_AT_ONCE = 2**22  # symbols encoded together: each takes two dozen bytes meanwhile
 _END = 3  # bytes of the final state of every stream
 _STEPS = 4096  # symbols per stream, about: short codes share a stream, or their final states would dominate
 

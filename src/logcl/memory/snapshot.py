@@ -112,7 +112,7 @@ class Snapshot:
     ) -> Iterator[tuple[int, Tensor, NDArray[np.int64]]]:
         """All samples of a shard in order, a few thousand at a time: 0-based start, images, class numbers."""
         mine = self.live[shard.positions(self.n)]
-        with (progress or Silent()).track("replaying", max(len(mine), 1)) as advance:
+        with (progress or Silent()).track("replaying the memory", max(len(mine), 1)) as advance:
             shape = self.settings.image_shape
             piece = min(4 * rows_at_once(shape), max(2**24 // math.prod(shape), 1))
             for start in range(0, len(mine), piece):
