@@ -140,9 +140,7 @@ def test_results_of_the_repository_are_read_as_they_are():
         assert repr(result.options) == repr(options), "true stays true, 1 stays 1"
 
 
-@pytest.mark.parametrize(
-    "name", [b"a\x1b[31m", "a\ufffe".encode(), b"a\x01\x7f", "a\x9b\n<b>".encode()]
-)
+@pytest.mark.parametrize("name", [b"a\x1b[31m", "a\ufffe".encode(), b"a\x01\x7f", "a\x9b\n<b>".encode()])
 def test_odd_names_of_classes_do_not_end_a_run(tmp_path, logcl, name):
     """They are names of folders: control characters and non-characters."""
     rng = np.random.default_rng(0)

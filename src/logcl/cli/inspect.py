@@ -14,7 +14,7 @@ from logcl.core.errors import Damaged
 from logcl.core.inputs import Labels
 from logcl.core.settings import BasicSettings, Frozen
 from logcl.core.text import human_bytes, printable
-from logcl.memory import ledger
+from logcl.memory import claims, ledger
 from logcl.memory.file.header import CLASSIFIER
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.samples import LevelHistory, Run, added_errors, by_generation
@@ -150,7 +150,11 @@ def _known(kind: type[Kind], data: Any, name: str) -> Kind:
 
 
 def _ledger(blobs: Mapping[str, bytes], path: str) -> list[ledger.Entry]:
-    names = map(ledger.part_name, ledger.first_entries(blobs))
+    names = [ledger.part_name(first) for first in ledger.first_entries(blobs)]
+    sizes = ((ledger.inflated_bytes(blobs[name]), len(blobs[name])) for name in names)
+    claimed = [claims.Claim(claims.ENTRIES * inflated, stored) for inflated, stored in sizes]
+    if problem := claims.unjustified(claimed, {}):
+        raise Damaged(f"{path}: {problem}; do not use this file")
     return [entry for name in names for entry in ledger.from_bytes(blobs[name], f"{path}: part {name}")]
 
 

@@ -31,7 +31,8 @@ def train_on(
     """Train on `count` samples, in place; `at_once`: images of a batch that are in memory together."""
 
     def loss(rows: Tensor) -> Tensor:
-        *parts, last = rows.split(at_once or len(rows))
+        # In parts of almost equal size: batch normalisation needs more than a sample or two.
+        *parts, last = rows.chunk(-(-len(rows) // (at_once or len(rows))))
         total = torch.zeros((), device=choose_device())
         for part in parts:  # gradients of parts add up to those of the batch
             share = batch_loss(network, *fetch(part), settings) * (len(part) / len(rows))
