@@ -34,7 +34,7 @@ from logcl.nn.training import Work, generator_for, shortened, total_steps
 # Bytes that training may take, and per byte stored: for decoded images (a larger memory is decoded on the
 # fly), and for the activations of a batch (a larger one is split unless the caller chose the whole recipe).
 _CACHE, _CACHE_PER_BYTE = 2**24, 48
-_BATCH, _BATCH_PER_BYTE = 7 * 2**24, 16
+_BATCH, _BATCH_PER_BYTE = 5 * 2**24, 16
 _IMAGE, _IMAGE_PER_BYTE = 2**28, 64  # for the activations of one image; a wider network is refused
 _VISITS, _EPOCHS = 2**22, 1000  # samples that a recipe from the file may visit, or visits per sample
 _GLOBAL = 0x91  # key of the global model's random generator, distinct from those of the levels
