@@ -612,7 +612,7 @@ class TestInterruptedTrain:
     def test_what_it_says_is_true(self, memory, logcl, interrupted):
         assert interrupted(0, *self.EPOCHS) == f"logcl: interrupted; {memory} has no classifier yet\n"
         said = interrupted(5, *self.EPOCHS)
-        kept = re.search(r"has no classifier yet, and epoch ([0-9]) of 6, from which the same command", said)
+        kept = re.search(r"has no classifier yet; epoch ([0-9]) of 6 is kept, and the same command", said)
         unfinished = {"epoch": int(kept[1]), "epochs": 6}
         about = json.loads(logcl("inspect", memory, "--json").out)
         assert about["classifier"] == {"state": "not trained yet", "unfinished": unfinished}

@@ -50,7 +50,7 @@ def train(
         kept = Classifier.unfinished(memory)
         if kept is None:
             return has
-        return f"{has}, and epoch {kept.epoch} of {kept.epochs}, from which the same command continues"
+        return f"{has}; epoch {kept.epoch} of {kept.epochs} is kept, and the same command continues from it"
 
     with (
         console.job(state, quiet=quiet) as progress,
