@@ -30,8 +30,8 @@ docs: install
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# All that is done to memory files, at length: kills, power cuts, full disks, flipped bytes, readers, first writers, failures
-# after the commit, interrupts; some hours.
+# All that is done to memory files, at length: kills, power cuts, full disks, flipped bytes, readers, two first
+# writers, failures after the commit, interrupts; some hours.
 torture: install
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture power disk flips kills readers first-writers after-commit interrupts
 

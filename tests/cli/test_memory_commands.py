@@ -626,7 +626,7 @@ class TestInterruptedTrain:
         assert (about["state"], "unfinished" in about) == ("up to date", False)
         assert interrupted(0).endswith("keeps its previous classifier\n")
         said = interrupted(5, *self.EPOCHS)
-        assert "keeps its previous classifier, and epoch" in said
+        assert "keeps its previous classifier; epoch" in said
 
 
 def test_lines_tell_how_far_a_training_is_unless_it_is_quiet(memory, logcl, monkeypatch):
