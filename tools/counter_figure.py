@@ -14,7 +14,7 @@ COLOURS = ("#7fb3d5", "#58a383", "#d9a441", "#c8663c", "#8e5ea2")
 
 
 def rows() -> str:
-    """One line of levels a task."""
+    """One line of levels per task."""
     parts, before = [], 0
     for number, size in enumerate(TASKS):
         n = before + size

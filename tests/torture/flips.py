@@ -36,7 +36,7 @@ def trial(count: int | None, seed: int, folder: Path) -> Outcome:
     file.path.unlink()
     return tally.outcome(
         "flips",
-        "one byte of a memory file is changed; what is read is the same or refused, verify tells which part, "
+        "one byte of a memory file is changed; what is read is the same or refused, verify names the part, "
         "and salvage would lose that part at most",
     )
 
@@ -71,5 +71,5 @@ def _evaluate(file: MemoryFile, expected: Content) -> tuple[str, str]:
     if remains is None or len(remains.lost) > 1:
         return "not to be salvaged", "more than one part is lost with it"
     if same:
-        return ("told, though it made no difference" if problems else "made no difference"), ""
-    return "refused and told", ""
+        return ("reported, though it made no difference" if problems else "made no difference"), ""
+    return "refused and reported", ""

@@ -86,7 +86,7 @@ def trial(kills: int, seed: int, folder: Path, source: str = "digits") -> Outcom
     return tally.outcome(
         "kills",
         f"`logcl absorb` of {source}, killed at random while it replays, trains and commits; opened, "
-        f"verified and gone on with",
+        f"verified and resumed",
     )
 
 

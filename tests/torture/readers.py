@@ -50,7 +50,7 @@ def trial(readers: int, rounds: int, folder: Path) -> Outcome:
     return Outcome(
         "readers",
         f"{readers} processes open and replay a memory while another absorbs {_TASKS} tasks; a second writer "
-        f"knocks all the time",
+        f"keeps trying to write",
         tried, right, tried - right, dict(details),
     )  # fmt: skip
 

@@ -30,10 +30,10 @@ def test_killed_at_any_moment_the_memory_is_the_one_before_or_the_one_after(tmp_
     assert not (tmp_path / "lost").exists()
 
 
-def test_a_changed_byte_is_told_or_made_no_difference(tmp_path):
+def test_a_changed_byte_is_reported_or_made_no_difference(tmp_path):
     outcome = flips.trial(250, 0, tmp_path)
     assert outcome.lost == 0, outcome
-    assert outcome.details["refused and told"] > 150
+    assert outcome.details["refused and reported"] > 150
 
 
 @pytest.mark.timeout(900)
