@@ -33,7 +33,7 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
-        print("logcl: interrupted before anything was changed", file=sys.stderr)
+        print("logcl: interrupted", file=sys.stderr)
         _leave(130)
     except SystemExit as leaving:
         if output is not None:
