@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from logcl import Classifier, Memory
+from logcl.cli import console
 from logcl.core.errors import BadSettings, EngineFailed
 from logcl.core.progress import Moment, Silent
 from logcl.experiments.bench import grid
@@ -325,6 +326,18 @@ def test_commands_use_a_cluster(cluster, tmp_path, logcl, digits):
         assert json.loads(ran.out)["samples"] == 224
         found[name] = Memory.open(path).digest
     assert found["here"] == found["there"]
+
+
+def test_only_results_reach_standard_output(cluster, capsys):
+    """Ray prints from a thread of its own, for example when a node dies; JSON must stay JSON."""
+    with console.chosen_engine("ray", cluster.address):
+        print("(raylet) The node with node id 2b08 has been marked dead")
+        console.print_json({"samples": 224})
+        console.out.print("a line")
+    console.out.print("the last line")
+    shown = capsys.readouterr()
+    assert shown.out == '{\n  "samples": 224\n}\na line\nthe last line\n'
+    assert "marked dead" in shown.err
 
 
 def test_bars_and_moments_cross_processes_and_a_restart_undoes_counted_steps(monkeypatch):

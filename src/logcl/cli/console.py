@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 from rich.cells import cell_len
@@ -97,7 +98,7 @@ def chosen_engine(name: Literal["local", "ray"], address: str | None) -> Iterato
     if name == "ray":
         from logcl.nn.engines.ray import Ray  # an optional dependency, slow to import
 
-        with Ray(address) as cluster:
+        with _results_only(), Ray(address) as cluster:
             yield cluster
         return
     if address is not None:
@@ -105,6 +106,17 @@ def chosen_engine(name: Literal["local", "ray"], address: str | None) -> Iterato
     from logcl.nn.engines import Local
 
     yield Local()
+
+
+@contextmanager
+def _results_only() -> Iterator[None]:
+    """Keep standard output for results: Ray prints what happens to its nodes there, in the middle of JSON."""
+    out.file = sys.stdout
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        out.file = cast("IO[str]", None)  # standard output again, whatever it is then
 
 
 @contextmanager
@@ -141,7 +153,7 @@ def show(as_json: bool, document: Any, *lines: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print a JSON document in ASCII, which any terminal and encoding takes."""
-    print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
+    print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"), file=out.file)
 
 
 def new_table(title: str | None = None) -> Table:
