@@ -10,7 +10,7 @@ from hashlib import sha256
 import numpy as np
 
 from logcl.codecs import registry
-from logcl.codecs.base import Codec, CodecSettings, FitInput, Fitted
+from logcl.codecs.base import Codec, CodecSettings, Encoded, FitInput, Fitted
 from logcl.core.progress import Progress, Silent
 from logcl.memory.local_model import LocalModel
 from logcl.nn.training import Work, generator_for
@@ -59,10 +59,18 @@ def psnr(x: np.ndarray, z: np.ndarray) -> float:
     return -10 * math.log10(error(x, z))
 
 
-def fit_input(x: np.ndarray, groups: Sequence[int] = (), first: int = 1, raw: bool = True) -> FitInput:
-    """The samples of a level that is the only one."""
+def fit_input(x: np.ndarray, groups: Sequence[int] = (), first: int = 1) -> FitInput:
+    """The new samples of a level that is the only one."""
     count = len(x)
-    return FitInput(x, np.arange(first, first + count), np.full(count, raw), groups or [count], 0, 0)
+    return FitInput(x, np.arange(first, first + count), groups or [count], 0, 0)
+
+
+def merge_input(*fits: Fitted, new: np.ndarray | None = None) -> FitInput:
+    """The samples of levels that are merged, and new ones."""
+    merged = [Encoded(fitted.codec, fitted.codes) for fitted in fits]
+    x = np.empty((0, *fits[0].codec.spec.shape), np.uint8) if new is None else new
+    groups = [len(part) for part in (*(codes for _, codes in merged), x) if len(part)]
+    return FitInput(x, np.arange(1, sum(groups) + 1), groups, 0, 0, merged)
 
 
 def fit_codec(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +19,16 @@ from logcl.core.errors import Damaged
 from logcl.memory.presets import preset
 from logcl.memory.settings import override
 from logcl.nn import blobs
-from tests.helpers import CountingProgress, code_bytes, decoded, error, fit_codec, fit_input, smooth
+from tests.helpers import (
+    CountingProgress,
+    code_bytes,
+    decoded,
+    error,
+    fit_codec,
+    fit_input,
+    merge_input,
+    smooth,
+)
 
 COUNT, SHAPE, FIRST = 96, (1, 8, 8), 33
 GROUPS = [40, 1, 55]
@@ -31,6 +39,7 @@ SMALL = {
         {**TRAINED, "network": "conv", "psnr": 18.0, "symbols": 12, "min_steps": 300, "keep_encoder": True},
     ],
     "cosine": [{"psnr": 25.0}, {"bytes_per_sample": 12.0}],
+    "image_file": [{"psnr": 25.0}, {"bytes_per_sample": 40.0}, {"psnr": 25.0, "format": "webp"}],
     "index": [
         {**TRAINED, "network": "superposed", "assignment": "none", "bits": 5, "warm_up_epochs": 1},
         {**TRAINED, "network": "mlp", "bits": 32, "warm_up_epochs": 3},
@@ -307,7 +316,23 @@ def test_specs_that_are_nonsense_are_refused(codec):
             registry.from_bytes(safetensors.torch.save(weights, {"logcl": json.dumps(data)}), "weights-0")
 
 
-def test_samples_that_were_encoded_before_fit_as_well(settings, given_samples):
-    """Nothing raw, as when two levels merge."""
-    merged = replace(given_samples, raw=np.zeros(COUNT, dtype=bool))
-    assert len(fit_codec(merged, settings).codes) == COUNT
+def test_levels_merge(settings, fitted, x):
+    """With new samples and without; what is kept decodes as before."""
+    other = fit_codec(x[:10], settings, [fitted.codec])
+    for new in (None, x[10:20]):
+        samples = merge_input(fitted, other, new=new)
+        found = fit_codec(samples, settings, [fitted.codec])
+        assert len(found.codes) == len(samples)
+        if found.kept:
+            before = np.concatenate([decoded(fitted), decoded(other)])
+            assert np.array_equal(decoded(found)[: len(before)], before)
+            assert np.array_equal(found.order, np.arange(len(samples)))
+        restored(found.codec, found.codes, samples.indices)
+
+
+def test_levels_of_another_codec_merge(settings, given_samples):
+    name = next(name for name in SMALL if name != settings.name)
+    other = fit_codec(given_samples, settings_of(name, 0))
+    found = fit_codec(merge_input(other), settings)
+    assert not found.kept
+    assert len(found.codes) == COUNT

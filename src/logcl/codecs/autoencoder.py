@@ -101,7 +101,7 @@ class Autoencoder(QuantisedCodec):
         cls, samples: FitInput, settings: AutoencoderSettings, work: Work, starts: Sequence[Codec] = ()
     ) -> Fitted:
         """Train encoder and decoder, starting from those of a similar level if they have the same size."""
-        shape: ImageShape = (samples.x.shape[1], samples.x.shape[2], samples.x.shape[3])
+        shape = samples.image_shape
         spec = networks.sized(settings.decoder(shape), samples.size_ratio(settings.smallest))
         alike = [s for s in starts if isinstance(s, Autoencoder) and s.spec.decoder == spec]
         # One that has an encoder too makes the fit much shorter.

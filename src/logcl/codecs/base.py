@@ -12,7 +12,8 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,24 +104,50 @@ class Codes(Protocol):
         ...
 
 
+class Encoded(NamedTuple):
+    """Samples of a level that is merged into a larger one."""
+
+    codec: Codec
+    codes: Codes
+
+
 @dataclass(frozen=True)
 class FitInput:
-    """The samples of one level, and where that level stands."""
+    """The samples of one level, oldest first: those of merged levels, then new ones."""
 
-    x: NDArray[np.uint8]
-    """Images (n, C, H, W), oldest first."""
+    new: NDArray[np.uint8]
+    """Images (m, C, H, W) that have never been encoded."""
     indices: NDArray[np.int64]
-    """Sample indices (n,), ascending."""
-    raw: NDArray[np.bool_]
-    """Which of them have never been encoded (n,)."""
+    """Sample indices (n,) of all samples, ascending."""
     groups: Sequence[int]
     """Lengths of consecutive runs with one history. A codec may reorder samples within a run only."""
     level: int
     top_level: int
     """The highest level in use, which has the largest model."""
+    merged: Sequence[Encoded] = ()
+    """The levels that are merged, whose codes can be kept or decoded."""
 
     def __len__(self) -> int:
-        return len(self.x)
+        return len(self.indices)
+
+    @property
+    def image_shape(self) -> ImageShape:
+        """Channels, height, width."""
+        channels, height, width = self.new.shape[1:]
+        return channels, height, width
+
+    @cached_property
+    def x(self) -> NDArray[np.uint8]:
+        """All images (n, C, H, W); those of merged levels are decoded."""
+        if not self.merged:
+            return self.new
+        replayed = [codec.decode(codes, np.arange(len(codes))).numpy() for codec, codes in self.merged]
+        return np.concatenate([*replayed, self.new])
+
+    @property
+    def raw(self) -> NDArray[np.bool_]:
+        """Which samples have never been encoded (n,)."""
+        return np.arange(len(self)) >= len(self) - len(self.new)
 
     def size_ratio(self, smallest: float) -> float:
         """The size of this level's model relative to the largest: see `size_ratio`."""
@@ -134,6 +161,8 @@ class Fitted:
     codec: Codec
     codes: Codes
     order: NDArray[np.intp]
+    kept: bool = False
+    """Whether merged samples kept their codes: nothing was lost, and it was not another generation."""
 
 
 class Codec(abc.ABC):

@@ -83,7 +83,7 @@ class Cosine(QuantisedCodec):
         The step of another level is kept if quality is the target, and if it comes near the target bytes:
         what was rounded with it before is then rounded to itself, so merging levels loses nothing.
         """
-        shape: ImageShape = (samples.x.shape[1], samples.x.shape[2], samples.x.shape[3])
+        shape = samples.image_shape
         step = next((start.spec.step for start in starts if isinstance(start, Cosine)), None)
         left = cls.steps(settings, len(samples), warm=step is not None)
         with work.progress.track(work.description, left) as advance:

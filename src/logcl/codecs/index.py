@@ -137,7 +137,7 @@ class IndexDecoder(Codec):
     ) -> Fitted:
         """Teach a new decoder all pairs of code and image."""
         del starts  # a decoder that knows other images is no help
-        shape: ImageShape = (samples.x.shape[1], samples.x.shape[2], samples.x.shape[3])
+        shape = samples.image_shape
         spec = networks.sized(settings.decoder(shape), samples.size_ratio(settings.smallest))
         if int(samples.indices[-1]) >> spec.code_length:
             raise BadSettings(

@@ -18,7 +18,7 @@ def changes(
 ) -> tuple[dict[str, bytes], list[str]]:
     """New parts by name, and the names of those that go.
 
-    now: the memory before the task; pool: the samples of all levels that are fitted, and of the buffer.
+    now: the memory before the task; pool: the samples of the buffer, and new ones.
     """
     new: dict[str, bytes] = {}
     for fit in fits.values():

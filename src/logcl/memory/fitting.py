@@ -57,6 +57,41 @@ class Fit:
         return LocalModel.from_bytes(self.level, {hashlib.sha256(self.codec).hexdigest(): codec}, name)
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a level is fitted to: the levels that merge into it, oldest first, and new samples."""
+
+    merged: tuple[LocalModel, ...]
+    new: Samples
+
+    def __len__(self) -> int:
+        return sum(map(len, self.merged)) + len(self.new)
+
+    def class_counts(self, classes: int) -> NDArray[np.int64]:
+        """Samples of each class, at least this many; a labeller's classes count once each."""
+        held = [
+            level.about.classes if level.about.labeller else level.class_numbers() for level in self.merged
+        ]
+        return np.bincount(np.concatenate([*held, self.new.y]), minlength=classes)
+
+
+def parts(plan: Plan, now: Snapshot, new: Samples) -> dict[Slot, Part]:
+    """What each level of the plan is fitted to; `new`: the samples after those of all levels.
+
+    A level that goes is merged whole: the first level to be fitted has room for all of them.
+    """
+    found = {}
+    for slot in plan.train:
+        merged = tuple(
+            level for level in now.levels if level.slot in plan.retire and level.slot.start >= slot.start
+            and level.slot.stop <= slot.stop
+        )  # fmt: skip
+        part = Part(merged, new.between(slot.start, slot.stop))
+        if len(part):
+            found[slot] = part
+    return found
+
+
 def level_part(slot: Slot) -> str:
     """The part of the file that holds a level."""
     return f"level-{slot.level}"
@@ -69,24 +104,25 @@ def weights_part(digest: str) -> str:
 
 @contextmanager
 def counting(
-    progress: Progress, incoming: int, parts: Mapping[Slot, Samples], now: Snapshot, done: Collection[Slot]
+    progress: Progress, incoming: int, parts: Mapping[Slot, Part], now: Snapshot, done: Collection[Slot]
 ) -> Iterator[Progress]:
     """A progress on which the steps of all fits that are not `done` move one bar."""
     first = next(iter(parts), None)
     steps = {
         slot: fit_steps(
-            len(part), len(np.unique(part.y)), now.settings, warm=bool(now.levels) or slot != first
+            len(part), int(np.count_nonzero(part.class_counts(0))), now.settings,
+            warm=bool(now.levels) or slot != first,
         )
         for slot, part in parts.items()
         if slot not in done
-    }
+    }  # fmt: skip
     with progress.track(f"absorbing {incoming:,} samples", max(sum(steps.values()), 1)) as count:
         yield CountedProgress(progress, count)
 
 
 def _fit(
     slot: Slot,
-    part: Samples,
+    part: Part,
     settings: Settings,
     top_level: int,
     starts: tuple[bytes, ...],
@@ -95,12 +131,12 @@ def _fit(
     """`LocalModel.fit` as a job, from bytes to bytes: the result does not depend on where it runs."""
     began = time.monotonic()
     codecs = [registry.from_bytes(start, "the codec of another level") for start in starts]
-    model, order = LocalModel.fit(slot, part, settings, top_level, progress, codecs)
+    model, order = LocalModel.fit(slot, part.new, settings, top_level, progress, codecs, part.merged)
     return Fit.of(model, order, time.monotonic() - began)
 
 
 def waves(
-    parts: Mapping[Slot, Samples], plan: Plan, now: Snapshot, fits: Mapping[Slot, Fit]
+    parts: Mapping[Slot, Part], plan: Plan, now: Snapshot, fits: Mapping[Slot, Fit]
 ) -> Iterator[list[Job[Fit]]]:
     """The fits still to be made, in lists whose fits may run side by side.
 
@@ -124,13 +160,13 @@ def waves(
         ]  # fmt: skip
 
 
-def _starts(part: Samples, plan: Plan, now: Snapshot) -> tuple[bytes, ...]:
+def _starts(part: Part, plan: Plan, now: Snapshot) -> tuple[bytes, ...]:
     """Codecs that a fit may start from, the most similar level first; of equally similar ones the larger.
 
     A level resembles the part as far as it holds the same classes. Levels that stay are offered or, when all
     of them are merged, the largest.
     """
     kept = [level for level in now.levels if level.slot in plan.keep] or list(now.levels[:1])
-    counts = np.bincount(part.y, minlength=len(now.classes))
+    counts = part.class_counts(len(now.classes))
     kept.sort(key=lambda level: -int(counts[list(level.about.classes)].sum()))
     return tuple(level.codec.to_bytes() for level in kept)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from logcl.allocation import Slot
 from logcl.codecs import bits, registry
 from logcl.codecs import labeller as labelling
-from logcl.codecs.base import Codec, Codes, FitInput, Fitted, size_ratio
+from logcl.codecs.base import Codec, Codes, Encoded, FitInput, Fitted, size_ratio
 from logcl.codecs.registry import AnySpec
 from logcl.core.descriptions import described
 from logcl.core.errors import Damaged
@@ -30,7 +30,7 @@ from logcl.core.progress import Progress, Silent
 from logcl.core.settings import ImageShape
 from logcl.core.text import printable
 from logcl.memory import claims, upgrade
-from logcl.memory.samples import LevelHistory, Run, Samples, encoded, generations, selected
+from logcl.memory.samples import LevelHistory, Run, Samples, encoded, joined, selected
 from logcl.memory.settings import Settings
 from logcl.nn import blobs, networks
 from logcl.nn.training import Work, generator_for
@@ -81,42 +81,51 @@ class LocalModel:
     @staticmethod
     def fit(
         slot: Slot,
-        samples: Samples,
+        new: Samples,
         settings: Settings,
         top_level: int,
         progress: Progress | None = None,
         starts: Sequence[Codec] = (),
+        merged: Sequence[LocalModel] = (),
     ) -> tuple[LocalModel, NDArray[np.intp]]:
-        """Fit the model of `slot` to its samples; `starts`: codecs of other levels, the most similar first.
+        """Fit the model of `slot` to the samples of merged levels, oldest first, and new ones after them.
 
-        Also returns the order: row j now holds input sample order[j]. Most codecs keep the order; index codes
-        permute samples within a run, because matching decides which image gets which code.
+        starts: codecs of other levels, the most similar first. Also returns the order: row j now holds input
+        sample order[j]. Most codecs keep the order; index codes permute samples within a run, because
+        matching decides which image gets which code.
         """
+        indices = np.concatenate([*(level.indices for level in merged), new.indices])
         work = Work(
             generator_for(settings.seed, slot.level, slot.start, slot.stop),
             progress or Silent(),
-            f"level {slot.level} ({len(samples):,} samples)",
+            f"level {slot.level} ({len(indices):,} samples)",
         )
+        old = [run for level in merged for run in level.runs]
         given = FitInput(
-            samples.x, samples.indices, generations(samples.runs) < 0, [run.count for run in samples.runs],
-            slot.level, top_level,
+            new.x, indices, [run.count for run in (*old, *new.runs)], slot.level, top_level,
+            [Encoded(level.codec, level.codes) for level in merged],
         )  # fmt: skip
         fitted = registry.find(settings.codec.name).fit(given, settings.codec, work, starts)
         codec, order = fitted.codec, fitted.order
-        classes, positions = np.unique(samples.y[order], return_inverse=True)
+        if fitted.kept:
+            errors = _errors(fitted, new.x, len(given) - len(new), work.part("decoding"))
+            runs = joined([*old, *encoded(new.runs, errors)])
+        else:
+            runs = encoded([*old, *new.runs], _errors(fitted, given.x, 0, work.part("decoding")))
+        y = np.concatenate([*(level.class_numbers() for level in merged), new.y])
+        classes, positions = np.unique(y[order], return_inverse=True)
         ratio = size_ratio(slot.level, top_level, settings.labels.smallest)
         about = Description(
-            level=slot.level, start=slot.start, stop=slot.stop, samples=len(samples), codec=codec.spec,
+            level=slot.level, start=slot.start, stop=slot.stop, samples=len(indices), codec=codec.spec,
             weights=_weights_digest(codec), classes=tuple(classes.tolist()),
-            labeller=settings.labels.labeller(settings.image_shape, len(classes), ratio),
-            runs=encoded(samples.runs, _errors(codec, fitted, samples.x, work.part("decoding"))),
+            labeller=settings.labels.labeller(settings.image_shape, len(classes), ratio), runs=runs,
         )  # fmt: skip
         labels: NDArray[np.int64] | nn.Module = positions
         if about.labeller:
             recipe = settings.labels.training
-            replayed = codec.decode(fitted.codes, np.arange(len(samples)))
+            replayed = codec.decode(fitted.codes, np.arange(len(indices)))
             labels = labelling.trained(about.labeller, replayed, positions, recipe, work.part("labeller"))
-        return LocalModel(about, codec, fitted.codes, labels, samples.indices), order
+        return LocalModel(about, codec, fitted.codes, labels, indices), order
 
     def rows(self, indices: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
         """Where the samples with these indices are; all of them must be held here."""
@@ -224,15 +233,15 @@ def _blocks(count: int, image_shape: ImageShape) -> list[NDArray[np.intp]]:
     return [np.arange(start, min(start + at_once, count)) for start in range(0, count, at_once)]
 
 
-def _errors(codec: Codec, fitted: Fitted, x: NDArray[np.uint8], work: Work) -> NDArray[np.float64]:
-    """Mean squared error of each sample, in blocks, so that not all are held decoded; one step per block."""
-    blocks, errors = _blocks(len(x), codec.spec.shape), []
+def _errors(fitted: Fitted, x: NDArray[np.uint8], first: int, work: Work) -> NDArray[np.float64]:
+    """Mean squared error of each image from input number `first` on, in blocks, of which each is a step."""
+    blocks, errors = _blocks(len(x), fitted.codec.spec.shape), []
     with work.progress.track(work.description, len(blocks)) as advance:
         for rows in blocks:
-            replayed = codec.decode(fitted.codes, rows).numpy()
-            errors.append(squared_errors(x[fitted.order[rows]], replayed))
+            replayed = fitted.codec.decode(fitted.codes, first + rows).numpy()
+            errors.append(squared_errors(x[fitted.order[first + rows] - first], replayed))
             advance()
-    return np.concatenate(errors)
+    return np.concatenate([*errors, np.empty(0)])
 
 
 def live_mask(slot: Slot, indices: NDArray[np.int64]) -> dict[str, Tensor]:

@@ -206,12 +206,9 @@ class Memory:
                 check_is_new(entry, now.ledger, self.path)
             plan = allocation.plan(first - 1, last, now.settings.unit)
 
-            # Retired levels are replayed a last time; what is in the buffer or arrives now is still raw.
-            retired = [level.samples(progress) for level in now.levels if level.slot in plan.retire]
-            pool = samples.concatenate([*retired, now.buffer, samples.raw(x, y, first)])
-
-            parts = {slot: pool.between(slot.start, slot.stop) for slot in plan.train}
-            parts = {slot: part for slot, part in parts.items() if len(part)}
+            # What is in the buffer or arrives now is still raw; retired levels merge into a new one.
+            new = samples.concatenate([now.buffer, samples.raw(x, y, first)])
+            parts = fitting.parts(plan, now, new)
             staging = Staging(self.file, header, task_digest(header.content, x, y, classes))
             resumed = staging.load(parts)
             fits = dict(resumed)
@@ -224,9 +221,9 @@ class Memory:
 
             n = now.n + len(x)
             manifest = now.manifest.model_copy(update={"n": n, "last": last, "classes": classes})
-            new, gone = changes(header, now, plan, fits, pool, entry)
+            put, gone = changes(header, now, plan, fits, new, entry)
             done = Absorbed(plan, {slot: fits[slot].order for slot in parts}, tuple(resumed), n)
-            self.file.commit(header, manifest.as_data(), new, gone)
+            self.file.commit(header, manifest.as_data(), put, gone)
             self._announce(observers, plan, entry, time.monotonic() - began)
             return done
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any
@@ -130,7 +130,12 @@ def encoded(runs: Sequence[Run], errors: NDArray[np.floating], *, coarsened: boo
         Run(run.count, (*run.errors, float(mine.mean())), run.generation + (not coarsened))
         for run, mine in zip(runs, added, strict=True)
     ]
-    return tuple(_mean_run(list(group)) for _, group in groupby(longer, key=_history))
+    return joined(longer)
+
+
+def joined(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Neighbours of equal history length as one run with their mean history."""
+    return tuple(_mean_run(list(group)) for _, group in groupby(runs, key=_history))
 
 
 def generations(runs: Sequence[Run]) -> NDArray[np.int64]:
@@ -140,7 +145,7 @@ def generations(runs: Sequence[Run]) -> NDArray[np.int64]:
 
 def by_generation(runs: Sequence[Run]) -> tuple[Run, ...]:
     """One run per generation (and number of encodings), youngest first, with its samples' mean history."""
-    return tuple(_mean_run(list(group)) for _, group in groupby(sorted(runs, key=_history), key=_history))
+    return joined(sorted(runs, key=_history))
 
 
 def added_errors(runs: Sequence[Run]) -> tuple[float, ...]:

@@ -48,18 +48,15 @@ class GenerativeReplay(Retrained):
         """Refit the model on the task and on replay of everything before."""
         settings, progress = self.model_settings(), self.problem.progress
         with self.problem.clock("absorb"):
-            together = samples.raw(np.asarray(task.x), np.asarray(task.y), len(self.arrival) + 1)
-            starts = []
-            if len(self.arrival):
-                earlier = self.local_model()
-                together = samples.concatenate([earlier.samples(), together])
-                starts.append(earlier.codec)
-            slot = Slot(0, 1, len(together))
-            model, order = LocalModel.fit(slot, together, settings, 0, progress, starts)
+            new = samples.raw(np.asarray(task.x), np.asarray(task.y), len(self.arrival) + 1)
+            earlier = [self.local_model()] if len(self.arrival) else []
+            slot = Slot(0, 1, len(self.arrival) + len(new))
+            starts = [model.codec for model in earlier]
+            model, order = LocalModel.fit(slot, new, settings, 0, progress, starts, earlier)
             self.model = torch.frombuffer(bytearray(model.to_bytes()), dtype=torch.uint8)
             if model.codec.weights():
                 self.weights = torch.frombuffer(bytearray(model.codec.to_bytes()), dtype=torch.uint8)
-        self.arrival = torch.cat([self.arrival, torch.arange(len(self.arrival), len(together))])[order]
+        self.arrival = torch.cat([self.arrival, torch.arange(len(self.arrival), slot.stop)])[order]
         self._new = len(task)
         self.outdated()
 

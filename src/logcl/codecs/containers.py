@@ -1,0 +1,191 @@
+"""Image files without what all files of one shape have in common.
+
+    file = shell (boxes, sequence header, sizes) + payload (the compressed image)
+
+A shell is stored once for all samples. `wrap(shell, strip(file))` is the file again, byte for byte; a file of
+which that is not true is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError, features
+
+from logcl.core.errors import BadSettings
+
+Pixels = NDArray[np.uint8]
+_FRAME, _SEQUENCE = 6, 1  # types of AV1's open bitstream units
+
+
+class Container(ABC):
+    """One file format."""
+
+    name: str
+
+    @abstractmethod
+    def options(self, grey: bool, quality: int, speed: int) -> dict[str, Any]:
+        """What Pillow is told when it writes a file."""
+
+    @abstractmethod
+    def split(self, file: bytes) -> tuple[bytes, bytes]:
+        """Shell and payload of a file."""
+
+    @abstractmethod
+    def wrap(self, shell: bytes, payload: bytes) -> bytes:
+        """The file; raises ValueError if this is no shell."""
+
+    @abstractmethod
+    def size(self, shell: bytes) -> tuple[int, int]:
+        """Height and width of what the decoder will allocate; raises ValueError if this is no shell."""
+
+    def encode(self, image: Pixels, quality: int, speed: int) -> tuple[bytes, bytes]:
+        """Shell and payload of an image (C, H, W)."""
+        grey = len(image) == 1
+        picture = Image.fromarray(image[0] if grey else np.ascontiguousarray(image.transpose(1, 2, 0)))
+        content = io.BytesIO()
+        picture.save(content, self.name, **self.options(grey, quality, speed))
+        file = content.getvalue()
+        shell, payload = self.split(file)
+        if self.wrap(shell, payload) != file:
+            raise ValueError(f"this Pillow writes {self.name} files of another structure")
+        return shell, payload
+
+    def decode(self, shell: bytes, payload: bytes, grey: bool) -> Pixels:
+        """The image (C, H, W); raises ValueError or OSError if there is none."""
+        try:
+            with Image.open(io.BytesIO(self.wrap(shell, payload)), formats=[self.name]) as picture:
+                if picture.size != self.size(shell)[::-1]:
+                    raise ValueError("the picture has another size")
+                pixels = np.asarray(picture.convert("L" if grey else "RGB"))
+        except (UnidentifiedImageError, SyntaxError, RuntimeError, MemoryError) as error:
+            raise ValueError(str(error)) from error
+        return pixels[None] if grey else pixels.transpose(2, 0, 1)
+
+    def check_available(self) -> None:
+        """Raise BadSettings if this Pillow lacks the format."""
+        if not features.check(self.name.lower()):
+            raise BadSettings(f"this Pillow has no {self.name}; install pillow 11.3 or newer from PyPI")
+
+
+class Avif(Container):
+    """AV1 still images. The shell is everything up to the frame; its two sizes are zeroed."""
+
+    name = "AVIF"
+
+    def options(self, grey: bool, quality: int, speed: int) -> dict[str, Any]:
+        """Tuned for squared error; subsampled colour would lose more than it saves."""
+        return {
+            "quality": quality, "speed": speed, "subsampling": "4:0:0" if grey else "4:4:4",
+            "max_threads": 1, "advanced": {"tune": "psnr"},
+        }  # fmt: skip
+
+    def split(self, file: bytes) -> tuple[bytes, bytes]:
+        """The frame is the last unit of the file."""
+        start = file.index(b"mdat") + 4
+        for kind, at, first, last in _units(file[start:]):
+            if kind == _FRAME and start + last == len(file):
+                return self._with_sizes(file[: start + at + 1], 0, 0), file[start + first :]
+        raise ValueError("there is no frame at the end")
+
+    def wrap(self, shell: bytes, payload: bytes) -> bytes:
+        """Put the sizes back."""
+        body = len(shell) - shell.index(b"mdat") - 4
+        size = _leb128(len(payload))
+        length = body + len(size) + len(payload)
+        return self._with_sizes(shell, length, length + 8) + size + payload
+
+    def size(self, shell: bytes) -> tuple[int, int]:
+        """From the sequence header, which decides what is allocated; there must be only one."""
+        units = shell[shell.index(b"mdat") + 4 : -1]
+        headers = [units[first:last] for kind, _, first, last in _units(units) if kind == _SEQUENCE]
+        if len(headers) != 1 or not shell or shell[-1] != _FRAME << 3 | 2:
+            raise ValueError("there is no sequence header, or more than one")
+        bits = "".join(f"{byte:08b}" for byte in headers[0])
+        if bits[3:5] != "11" or len(bits) < 50:  # a still picture with the short header
+            raise ValueError("it is no still picture")
+        wide, high = int(bits[10:14], 2) + 1, int(bits[14:18], 2) + 1
+        width, height = bits[18 : 18 + wide], bits[18 + wide : 18 + wide + high]
+        return int(height, 2) + 1, int(width, 2) + 1
+
+    @staticmethod
+    def _with_sizes(shell: bytes, item: int, box: int) -> bytes:
+        """Set the length of the image in `iloc`, where it comes last, and that of the box `mdat`."""
+        place = shell.index(b"iloc") - 4
+        (size,) = struct.unpack_from(">I", shell, place)
+        found, end = bytearray(shell), place + size
+        box_at = shell.index(b"mdat") - 4
+        if not place + 12 <= end <= box_at:
+            raise ValueError("iloc is out of place")
+        struct.pack_into(">I", found, end - 4, item)
+        struct.pack_into(">I", found, box_at, box)
+        return bytes(found)
+
+
+class Webp(Container):
+    """VP8 key frames. The shell is the RIFF header with zeroed sizes, start code, and size of the frame."""
+
+    name = "WEBP"
+    _SHELL = b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\x9d\x01\x2a"
+
+    def options(self, grey: bool, quality: int, speed: int) -> dict[str, Any]:
+        """The slowest method: even that is fast."""
+        del grey, speed
+        return {"quality": quality, "method": 6}
+
+    def split(self, file: bytes) -> tuple[bytes, bytes]:
+        """Three bytes of the frame come before its start code."""
+        (size,) = struct.unpack_from("<I", file, 16)
+        return self._SHELL + file[26:30], file[20:23] + file[30 : 20 + size]
+
+    def wrap(self, shell: bytes, payload: bytes) -> bytes:
+        """Put the sizes back; chunks have an even length."""
+        self.size(shell)
+        chunk = payload[:3] + shell[20:] + payload[3:]
+        padded = chunk + b"\0" * (len(chunk) % 2)
+        return struct.pack("<4sI8sI", shell[:4], 12 + len(padded), shell[8:16], len(chunk)) + padded
+
+    def size(self, shell: bytes) -> tuple[int, int]:
+        """Fourteen bits each."""
+        if shell[:-4] != self._SHELL:
+            raise ValueError("it is not the header of a lossy WebP file")
+        width, height = struct.unpack("<HH", shell[-4:])
+        return height, width
+
+
+CONTAINERS: dict[str, Container] = {"avif": Avif(), "webp": Webp()}
+
+
+def _units(data: bytes) -> list[tuple[int, int, int, int]]:
+    """AV1's units: type, and where header, content and end are."""
+    found, at = [], 0
+    while at < len(data):
+        first, size = at + 1, 0
+        if data[at] & 0b10000110 != 0b10:
+            raise ValueError("a unit has no size")
+        for place in range(5):
+            if first >= len(data):
+                raise ValueError("a unit ends too early")
+            byte = data[first]
+            first += 1
+            size |= (byte & 127) << 7 * place
+            if byte < 128:
+                break
+        found.append((data[at] >> 3, at, first, first + size))
+        at = first + size
+    return found
+
+
+def _leb128(value: int) -> bytes:
+    """A length as AV1 writes it: seven bits per byte, the lowest first."""
+    found = bytearray()
+    while True:
+        value, low = value >> 7, value & 127
+        found.append(low | (128 if value else 0))
+        if not value:
+            return bytes(found)

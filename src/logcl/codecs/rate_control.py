@@ -1,0 +1,119 @@
+"""Encoding images as files so that all together meet a target: mean bytes, or mean squared error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from logcl.codecs.base import RateSettings
+from logcl.codecs.containers import Container
+from logcl.codecs.file_codes import FileCodes
+from logcl.core.images import squared_errors
+
+TRIED, TRIALS = 24, 4
+"""Images on which the first quality is chosen, and qualities tried at most."""
+_BLOCK = 32  # images after which the quality is corrected
+_ERROR_SLOPE, _BYTES_SLOPE = -0.22, 0.11  # of 10 · log10 of error and of bytes, per step of quality: typical
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class _Trial(NamedTuple):
+    entries: list[bytes]
+    measure: float
+    """10 · log10 of what the target is about: mean squared error, or mean bytes."""
+
+
+class RateControl:
+    """Encodes images so that all together meet the target: it corrects the quality as it goes."""
+
+    def __init__(
+        self,
+        container: Container,
+        settings: RateSettings,
+        speed: int,
+        shells: list[bytes],
+        made: Callable[[int], None],
+    ) -> None:
+        """shells: those known, new ones are added; made: called with the number of encoded images."""
+        self.container, self.speed, self.shells, self.made = container, speed, shells, made
+        self.by_error = settings.psnr is not None
+        self.target = -(settings.psnr or 0) if self.by_error else _decibel(settings.bytes_per_sample or 1)
+        self.slope = _ERROR_SLOPE if self.by_error else _BYTES_SLOPE
+
+    def encode(self, x: NDArray[np.uint8], start: int | None) -> tuple[list[bytes], int]:
+        """The codes of images (n, C, H, W), and their mean quality."""
+        some = x[:: -(-len(x) // TRIED)]
+        trials: dict[int, _Trial] = {}
+        quality = 45 if start is None else start
+        while quality not in trials and len(trials) < TRIALS:
+            trials[quality] = self._trial(some, quality)
+            quality = self._next(trials)
+        best = min(trials, key=lambda tried: abs(trials[tried].measure - self.target))
+        if len(some) == len(x):
+            return trials[best].entries, best
+        entries: list[bytes] = []
+        spent, asked, weight = 0.0, 10 ** (self.target / 10), 0
+        quality = best
+        for first in range(0, len(x), _BLOCK):
+            block = self._trial(x[first : first + _BLOCK], quality)
+            entries += block.entries
+            count = len(block.entries)
+            spent += count * 10 ** (block.measure / 10)
+            weight += count * quality
+            if left := len(x) - len(entries):
+                # What the other images may spend on average, if all of them are like those so far.
+                rest = (asked * len(x) - spent) / left
+                rest = min(max(rest, asked / 1.3), asked * 1.3)
+                change = (_decibel(rest) - _decibel(spent / len(entries))) / self.slope
+                quality = min(max(round(weight / len(entries) + change), 0), 100)
+        return entries, round(weight / len(entries))
+
+    def _next(self, trials: Mapping[int, _Trial]) -> int:
+        """The quality that should meet the target, judged by the two nearest trials."""
+        near = sorted(trials, key=lambda tried: abs(trials[tried].measure - self.target))[:2]
+        if len(near) == 2:
+            slope = (trials[near[1]].measure - trials[near[0]].measure) / (near[1] - near[0])
+            if slope / self.slope > 0.2:  # not where both are as good as lossless
+                self.slope = slope
+        change = (self.target - trials[near[0]].measure) / self.slope
+        return min(max(near[0] + round(min(max(change, -50), 50)), 0), 100)
+
+    def _trial(self, x: NDArray[np.uint8], quality: int) -> _Trial:
+        grey = x.shape[1] == 1
+
+        def one(image: NDArray[np.uint8]) -> tuple[bytes, bytes, float]:
+            shell, payload = self.container.encode(image, quality, self.speed)
+            error = 0.0
+            if self.by_error:
+                decoded = self.container.decode(shell, payload, grey)
+                error = float(squared_errors(image[None], decoded[None])[0])
+            return shell, payload, error
+
+        found = parallel(one, list(x))
+        self.made(len(x))
+        self.shells += [shell for shell in dict.fromkeys(s for s, _, _ in found) if shell not in self.shells]
+        entries = [bytes([self.shells.index(shell)]) + payload for shell, payload, _ in found]
+        if self.by_error:
+            return _Trial(entries, _decibel(sum(error for _, _, error in found) / len(x)))
+        return _Trial(entries, _decibel(FileCodes.of(entries).nbytes / len(x)))
+
+
+def _decibel(value: float) -> float:
+    return 10 * math.log10(max(value, 1e-6))
+
+
+def parallel(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Results in order; Pillow releases the interpreter's lock, so threads run side by side."""
+    threads = min(torch.get_num_threads(), len(items))
+    if threads <= 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, items))
