@@ -75,6 +75,10 @@ PsnrOption = Annotated[
     float | None,
     typer.Option(metavar="DB", help="Quality of replayed images in dB, e.g. 30, instead of their size."),
 ]
+CodecOption = Annotated[
+    str | None,
+    typer.Option("--codec", metavar="NAME", help="The codec; by default the best for the first images."),
+]
 EngineOption = Annotated[
     Literal["local", "ray"], typer.Option(help="Where to train: in this process or on a Ray cluster.")
 ]
@@ -195,11 +199,12 @@ def parse_changes(
     changes: Sequence[str] | None,
     bytes_per_sample: float | None = None,
     psnr: float | None = None,
+    codec: str | None = None,
 ) -> dict[str, Any]:
-    """Settings to change, by name: those of `--set NAME=VALUE`, and of `--bytes-per-sample` or `--psnr`."""
-    rates = {"codec.bytes_per_sample": bytes_per_sample, "codec.psnr": psnr}
-    parsed: dict[str, Any] = {name: value for name, value in rates.items() if value is not None}
-    if len(parsed) > 1:
+    """Settings to change, by name: those of `--set NAME=VALUE`, `--bytes-per-sample`, `--psnr`, `--codec`."""
+    options = {"codec.bytes_per_sample": bytes_per_sample, "codec.psnr": psnr, "codec.name": codec}
+    parsed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if bytes_per_sample is not None and psnr is not None:
         raise BadSettings("--bytes-per-sample and --psnr exclude each other; give only one")
     for change in changes or ():
         name, equals, value = change.partition("=")

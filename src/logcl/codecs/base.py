@@ -13,7 +13,7 @@ import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,40 @@ class CodecSettings(Frozen):
         """Good settings for images of this shape: the defaults, unless a codec knows better."""
         del image_shape
         return cls.model_validate({})
+
+    @classmethod
+    def candidate(cls, image_shape: ImageShape, samples: int) -> CodecSettings | None:
+        """Settings to compete with where the codec is chosen by measurement; None: it does not compete.
+
+        samples: how many the first task has. The target, bytes or quality, is filled in.
+        """
+        del image_shape, samples
+        return None
+
+
+class AutoSettings(CodecSettings):
+    """The codec is chosen on the images of the first task: the cheapest that meets the target."""
+
+    name: Literal["auto"] = "auto"
+    """Choose by measurement."""
+    bytes_per_sample: float | None = Field(None, gt=0, le=2**30)
+    """Mean bytes of a sample's code. Set one of the three."""
+    psnr: float | None = Field(None, gt=0, le=40)
+    """Quality of a sample's first encoding in dB."""
+    ssim: float | None = Field(None, gt=0, lt=1)
+    """Structural similarity of replayed and raw images of the first task; it fixes the quality in dB."""
+
+    @model_validator(mode="after")
+    def _one_target(self) -> AutoSettings:
+        if [self.bytes_per_sample, self.psnr, self.ssim].count(None) != 2:
+            raise ValueError("codec auto needs either bytes_per_sample, psnr or ssim")
+        return self
+
+    @classmethod
+    def for_images(cls, image_shape: ImageShape) -> AutoSettings:
+        """30 dB; small grey images may be strokes, which need less, so there the similarity decides."""
+        channels, height, width = image_shape
+        return cls(ssim=0.85) if channels == 1 and height * width <= 2048 else cls(psnr=30)
 
 
 class RateSettings(CodecSettings):

@@ -47,6 +47,12 @@ class CosineSettings(RateSettings):
         del image_shape
         return cls(psnr=30)
 
+    @classmethod
+    def candidate(cls, image_shape: ImageShape, samples: int) -> CosineSettings:
+        """For all images."""
+        del samples
+        return cls.for_images(image_shape)
+
 
 class CosineSpec(CodecSpec):
     """The step is the only number that decoding needs: there are no weights."""

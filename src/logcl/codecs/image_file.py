@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeGuard
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import features
 from pydantic import Field
 from torch import Tensor
 
@@ -46,6 +47,13 @@ class ImageFileSettings(RateSettings):
         """30 dB; slower for small images, of which a second encodes more."""
         _, height, width = image_shape
         return cls(psnr=30, speed=5 if height * width <= 2048 else 7)
+
+    @classmethod
+    def candidate(cls, image_shape: ImageShape, samples: int) -> ImageFileSettings | None:
+        """Wherever Pillow can write such files."""
+        del samples
+        suits = _possible(image_shape) and features.check("avif")
+        return cls.for_images(image_shape) if suits else None
 
 
 class ImageFileSpec(CodecSpec):
@@ -85,10 +93,10 @@ class ImageFile(Codec):
     ) -> Fitted:
         """Encode new samples; those of merged levels keep their bytes."""
         shape = samples.image_shape
-        if shape[0] not in (1, 3) or max(shape[1:]) > 16383:
+        if not _possible(shape):
             raise BadSettings(
                 f"image files have 1 or 3 channels and sides up to 16,383, but images are "
-                f"{'x'.join(map(str, shape))}; choose another codec with --set codec.name=cosine"
+                f"{'x'.join(map(str, shape))}; choose another one with --codec cosine"
             )
         CONTAINERS[settings.format].check_available()
         merged = [(codec, codes) for codec, codes in samples.merged if _suits(codec, settings, shape)]
@@ -219,6 +227,11 @@ class ImageFile(Codec):
         """Images that are encoded, on trial or for good."""
         del settings, warm
         return samples + TRIALS * min(samples, TRIED)
+
+
+def _possible(shape: ImageShape) -> bool:
+    channels, height, width = shape
+    return channels in (1, 3) and max(height, width) <= 16383
 
 
 def _suits(codec: Codec, settings: ImageFileSettings, shape: ImageShape) -> TypeGuard[ImageFile]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, SerializeAsAny
 
 from logcl import codecs
-from logcl.codecs.base import Codec, CodecSettings, CodecSpec
+from logcl.codecs.base import AutoSettings, Codec, CodecSettings, CodecSpec
 from logcl.core.descriptions import damaged, description
 from logcl.core.errors import BadSettings
 from logcl.core.text import printable
@@ -69,7 +69,12 @@ def _name(data: Any) -> str:
 
 
 def _settings(data: Any) -> CodecSettings:
-    return data if isinstance(data, CodecSettings) else find(_name(data)).Settings.model_validate(data)
+    return data if isinstance(data, CodecSettings) else settings_of(_name(data)).model_validate(data)
+
+
+def settings_of(name: str) -> type[CodecSettings]:
+    """The settings of a codec, or those by which one is chosen."""
+    return AutoSettings if name == "auto" else find(name).Settings
 
 
 def _spec(data: Any) -> CodecSpec:

@@ -52,5 +52,13 @@ def continues(content: str, manifest: Manifest, entries: Sequence[ledger.Entry],
         tuple(entries[:count]) == now.ledger
         and len(entries) > count
         and entries[count].start == now.manifest.last + 1
-        and (manifest.settings, manifest.notes) == (now.settings, now.manifest.notes)
+        and manifest.notes == now.manifest.notes
+        and (manifest.settings == now.settings or _codec_chosen(manifest, now))
+    )
+
+
+def _codec_chosen(manifest: Manifest, now: Snapshot) -> bool:
+    """Whether the settings differ only because a codec was chosen meanwhile."""
+    return manifest.choice is not None and now.settings == manifest.settings.model_copy(
+        update={"codec": manifest.choice.asked}
     )

@@ -11,6 +11,7 @@ from logcl.core.errors import BadSettings, Damaged
 from logcl.core.inputs import Labels
 from logcl.core.settings import MOST_SAMPLES, Frozen
 from logcl.core.text import printable
+from logcl.memory.choosing import Choice
 from logcl.memory.file.header import Header
 from logcl.memory.settings import Settings
 
@@ -26,6 +27,8 @@ class Manifest(Frozen):
     """Index of the newest sample that ever arrived; levels are those of this many samples."""
     classes: Labels
     settings: Settings
+    choice: Choice | None = None
+    """How the codec was chosen; None if it was given, or not chosen yet."""
     notes: Annotated[dict[Annotated[str, Field(max_length=100)], Note], Field(max_length=100)] = Field(
         default_factory=dict
     )
@@ -38,8 +41,9 @@ class Manifest(Frozen):
         return {**data, "last": data.get("n")} if isinstance(data, dict) and "last" not in data else data
 
     def as_data(self) -> dict[str, Any]:
-        """Plain data for the header; without notes if there are none."""
-        return self.model_dump(mode="json", exclude=None if self.notes else {"notes"})
+        """Plain data for the header; without notes and choice if there are none."""
+        empty = {name for name in ("notes", "choice") if not getattr(self, name)}
+        return self.model_dump(mode="json", exclude=empty)
 
     @staticmethod
     def of(header: Header, path: Path) -> Manifest:

@@ -31,6 +31,7 @@ from logcl.core.sharding import Shard
 from logcl.core.text import printable
 from logcl.memory import fitting, ledger, samples
 from logcl.memory.changes import changes, continues
+from logcl.memory.choosing import choose
 from logcl.memory.datasets import ReplayDataset, ReplayStream
 from logcl.memory.file.header import Header
 from logcl.memory.file.memory_file import MemoryFile
@@ -209,6 +210,8 @@ class Memory:
             # What is in the buffer or arrives now is still raw; retired levels merge into a new one.
             new = samples.concatenate([now.buffer, samples.raw(x, y, first)])
             parts = fitting.parts(plan, now, new)
+            if parts:
+                now = now.chosen(*choose(now.settings, new.x, progress))
             staging = Staging(self.file, header, task_digest(header.content, x, y, classes))
             resumed = staging.load(parts)
             fits = dict(resumed)
@@ -338,7 +341,8 @@ class Memory:
         self, image_shape: ImageShape | None, preset: str | None, changes: dict[str, Any]
     ) -> None:
         """What the caller asks for must be what the file has."""
-        has = self.settings
+        manifest = self.manifest
+        has = manifest.settings
         if image_shape is not None and tuple(image_shape) != has.image_shape:
             raise BadSettings(
                 f"{self.path} holds images of shape {has.image_shape}, not {tuple(image_shape)}; "
@@ -348,6 +352,8 @@ class Memory:
             raise BadSettings(
                 f"{self.path} was made with preset {has.preset}, not {preset}; leave preset out"
             )
+        if manifest.choice is not None and changes.get("codec.name", "auto") == "auto":
+            has = has.model_copy(update={"codec": manifest.choice.asked})
         if override(has, changes) != has:
             asked = ", ".join(f"{name} = {value}" for name, value in changes.items())
             raise BadSettings(

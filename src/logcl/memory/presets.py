@@ -6,8 +6,7 @@ import operator
 from typing import Any, Literal, NamedTuple
 
 from logcl.codecs.autoencoder import AutoencoderSettings
-from logcl.codecs.base import CodecSettings
-from logcl.codecs.cosine import CosineSettings
+from logcl.codecs.base import AutoSettings, CodecSettings
 from logcl.codecs.index import IndexSettings
 from logcl.codecs.labeller import LabelSettings
 from logcl.core.errors import BadSettings
@@ -86,8 +85,7 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
     labels = LabelSettings()
     codec: CodecSettings
     if name in ("fast", "online", "offline"):
-        small = channels == 1 and values <= 2048
-        codec = (AutoencoderSettings if small else CosineSettings).for_images(image_shape)
+        codec = (AutoencoderSettings if tiny else AutoSettings).for_images(image_shape)
     elif name == "paper-cpu":
         codec = IndexSettings.for_images(image_shape)
         labels = LabelSettings(
@@ -102,13 +100,17 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
         {
             "preset": name,
             "image_shape": image_shape,
-            # A small unit keeps few raw samples in the buffer; a codec that is trained needs more of them.
-            "unit": 128 if tiny or isinstance(codec, CosineSettings) else 512,
+            "unit": _unit(values) if isinstance(codec, AutoSettings) else 128 if tiny else 512,
             "codec": codec,
             "labels": labels,
             "classifier": classifier,
         }
     )
+
+
+def _unit(values: int) -> int:
+    """Samples per unit where nothing is trained: 64 kB of pixels, because fewer wait in the buffer, raw."""
+    return 1 << min(max(2**16 // values, 1).bit_length() - 1, 6)
 
 
 def _published(dataset: str | None, channels: int) -> tuple[IndexSettings, LabelSettings, ClassifierSettings]:

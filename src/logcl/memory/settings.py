@@ -18,6 +18,7 @@ from logcl.core.errors import BadSettings
 from logcl.core.settings import BasicSettings, ClassifierSettings, changed, check_size, described, parse_as
 from logcl.memory import upgrade
 
+_TARGETS = ("psnr", "bytes_per_sample", "ssim")
 PresetName = Literal["fast", "paper-cpu", "paper", "online", "offline"]
 
 
@@ -56,10 +57,9 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     changes = dict(changes)
     name = changes.pop("codec.name", settings.codec.name)
     if name != settings.codec.name:
-        data["codec"] = registry.find(name).Settings.for_images(settings.image_shape).model_dump()
-    for one, other in (("psnr", "bytes_per_sample"), ("bytes_per_sample", "psnr")):
-        if f"codec.{one}" in changes and other in data["codec"]:
-            data["codec"][other] = None
+        data["codec"] = registry.settings_of(name).for_images(settings.image_shape).model_dump()
+    if any(f"codec.{target}" in changes for target in _TARGETS):
+        data["codec"] |= {target: None for target in _TARGETS if target in data["codec"]}
     for fixed in ("preset", "image_shape"):
         if fixed in changes:
             raise BadSettings(f"{fixed} cannot be changed like a setting; it has its own argument")

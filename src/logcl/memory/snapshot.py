@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -20,6 +20,7 @@ from logcl.core.inputs import Label, distinct
 from logcl.core.progress import Progress, Silent
 from logcl.core.sharding import ALL, Shard
 from logcl.memory.buffer import Chunk
+from logcl.memory.choosing import Choice
 from logcl.memory.ledger import Entry
 from logcl.memory.local_model import LocalModel
 from logcl.memory.manifest import Manifest
@@ -67,6 +68,13 @@ class Snapshot:
     def n(self) -> int:
         """Samples held, in levels and buffer."""
         return len(self.live)
+
+    def chosen(self, settings: Settings, choice: Choice | None) -> Snapshot:
+        """The same samples, with the codec that was chosen."""
+        if choice is None:
+            return self
+        manifest = self.manifest.model_copy(update={"settings": settings, "choice": choice})
+        return replace(self, manifest=manifest)
 
     @property
     def runs(self) -> tuple[Run, ...]:

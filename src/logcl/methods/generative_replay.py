@@ -5,6 +5,7 @@ BinPlay (Deja et al. 2021) is the same with a binary autoencoder whose codes are
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 
 import numpy as np
@@ -14,9 +15,10 @@ from logcl.allocation import Slot
 from logcl.codecs import registry
 from logcl.codecs.index import IndexSettings
 from logcl.memory import samples
+from logcl.memory.choosing import choose
 from logcl.memory.local_model import LocalModel
 from logcl.memory.presets import preset
-from logcl.memory.settings import Settings
+from logcl.memory.settings import Settings, parse
 from logcl.methods.parts.protocol import Effort, Replayed
 from logcl.methods.parts.solver import Batch, Retrained
 from logcl.streams import Task
@@ -31,12 +33,14 @@ class GenerativeReplay(Retrained):
     name = "generative-replay"
     summary = "one generative model, refitted on everything it replays"
     keeps = "all"
-    kept = (*Retrained.kept, "model", "weights")
+    kept = (*Retrained.kept, "model", "weights", "codec")
     bookkeeping = ("arrival",)
     model = torch.empty(0, dtype=torch.uint8)
     """The bytes of the local model, as a memory file would store them."""
     weights = torch.empty(0, dtype=torch.uint8)
     """The bytes of its codec's weights, if it has any."""
+    codec = torch.empty(0, dtype=torch.uint8)
+    """The settings of its codec as JSON: the codec may be chosen on the first task."""
     arrival = torch.empty(0, dtype=torch.int64)
     _new = 0  # samples of the last task
 
@@ -51,6 +55,11 @@ class GenerativeReplay(Retrained):
             new = samples.raw(np.asarray(task.x), np.asarray(task.y), len(self.arrival) + 1)
             earlier = [self.local_model()] if len(self.arrival) else []
             slot = Slot(0, 1, len(self.arrival) + len(new))
+            if not earlier:
+                chosen = choose(settings, new.x, progress)[0].codec
+                self.codec = torch.frombuffer(bytearray(chosen.model_dump_json().encode()), dtype=torch.uint8)
+            codec = json.loads(self.codec.numpy().tobytes())
+            settings = parse({**settings.model_dump(), "codec": codec})
             starts = [model.codec for model in earlier]
             model, order = LocalModel.fit(slot, new, settings, 0, progress, starts, earlier)
             self.model = torch.frombuffer(bytearray(model.to_bytes()), dtype=torch.uint8)
