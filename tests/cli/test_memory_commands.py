@@ -13,6 +13,7 @@ from PIL import Image
 
 from logcl import Memory
 from logcl.cli.export import _folder_names
+from logcl.core.text import human_bytes
 
 QUICK = ["--set", "codec.min_steps=0", "--set", "codec.epochs=2"]
 
@@ -148,6 +149,7 @@ def test_inspect(memory, logcl):
     assert about["samples"] == 150
     assert [level["level"] for level in about["levels"]] == [2]
     assert about["buffer"] == 150 - 128
+    assert 0 < about["buffer_bytes"] < about["memory_bytes"] - about["levels"][0]["bytes"]
     assert about["raw_bytes"] == 150 * 64
     assert about["memory_bytes"] == about["file_bytes"] == memory.stat().st_size
     assert about["classifier_bytes"] == 0
@@ -185,10 +187,19 @@ def test_inspect_shows_what_each_encoding_added(memory, npz, logcl):
 def test_inspect_of_an_empty_memory_and_of_a_buffer(tmp_path, digits, logcl):
     memory = Memory.open(tmp_path / "e.logcl", (1, 8, 8), unit=100)
     assert logcl("inspect", memory.path).code == 0
+    assert json.loads(logcl("inspect", memory.path, "--json").out)["buffer_bytes"] == 0
     memory.absorb(digits[0][:5], digits[1][:5])
     assert "error added" not in logcl("inspect", memory.path).out
     about = json.loads(logcl("inspect", memory.path, "--json").out)
     assert (about["levels"], about["generations"], about["buffer"]) == ([], [], 5)
+    blobs = memory.file.snapshot()[1]
+    assert about["buffer_bytes"] == len(blobs["buffer-1"])
+    row = next(line for line in logcl("inspect", memory.path).out.splitlines() if "buffer" in line)
+    assert row.split()[1] == "5"
+    assert human_bytes(about["buffer_bytes"]) in row
+    memory.absorb(digits[0][5:6], digits[1][5:6])
+    about = json.loads(logcl("inspect", memory.path, "--json").out)
+    assert about["buffer_bytes"] > len(blobs["buffer-1"])  # of all chunks
 
 
 def test_inspect_shows_the_ledger(tmp_path, folder, logcl):

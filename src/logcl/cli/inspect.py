@@ -64,7 +64,8 @@ def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -
     by_level = {level["level"]: level for level in about["levels"]}
     rows = [_level_row(number, by_level.get(number), top) for number in range(top, -1, -1)] if bits else []
     if waiting:
-        rows.append(["buffer", "", f"{waiting:,}", f"{bits * unit + 1:,} to {last:,}", "raw", "0", "", ""])
+        indices, size = f"{bits * unit + 1:,} to {last:,}", human_bytes(about["buffer_bytes"])
+        rows.append(["buffer", "", f"{waiting:,}", indices, "raw", "0", size, ""])
     console.print_table(["level", "bit", "samples", "indices", "generation", "error", "bytes", ""], rows)
     if by_level:
         _show_errors(about)
@@ -126,6 +127,7 @@ def _described(file: MemoryFile) -> dict[str, Any]:
             for part, level in levels.items()
         ],
         "buffer": manifest.n - sum(level.samples for level in levels.values()),
+        "buffer_bytes": sum(len(blob) for part, blob in blobs.items() if part.startswith("buffer-")),
         "generations": [{**_describe_run(run), "error": sum(run.errors)} for run in by_generation(runs)],
         "tasks": [_describe_task(entry) for entry in _ledger(blobs, str(file.path))],
         "staged": sorted(set(staged) - {CLASSIFIER}),
