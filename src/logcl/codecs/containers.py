@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import struct
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from PIL import Image, UnidentifiedImageError, features
 from logcl.core.errors import BadSettings
 
 Pixels = NDArray[np.uint8]
+LOWEST, HIGHEST = -64, 100
+"""Quality: that of Pillow from 0 on, of dimmed images below."""
 _FRAME, _SEQUENCE = 6, 1  # types of AV1's open bitstream units
 
 
@@ -45,26 +48,33 @@ class Container(ABC):
         """Height and width of what the decoder will allocate; raises ValueError if this is no shell."""
 
     def encode(self, image: Pixels, quality: int, speed: int) -> tuple[bytes, bytes]:
-        """Shell and payload of an image (C, H, W)."""
-        grey = len(image) == 1
+        """Shell and code of an image (C, H, W): how far it was dimmed, then the payload.
+
+        Formats end at quality 0. Below that the image is dimmed, which makes their steps relatively larger.
+        """
+        grey, dimmed = len(image) == 1, max(-quality, 0)
+        image = _dim(dimmed)[image] if dimmed else image
         picture = Image.fromarray(image[0] if grey else np.ascontiguousarray(image.transpose(1, 2, 0)))
         content = io.BytesIO()
-        picture.save(content, self.name, **self.options(grey, quality, speed))
+        picture.save(content, self.name, **self.options(grey, max(quality, 0), speed))
         file = content.getvalue()
         shell, payload = self.split(file)
         if self.wrap(shell, payload) != file:
             raise ValueError(f"this Pillow writes {self.name} files of another structure")
-        return shell, payload
+        return shell, bytes([dimmed]) + payload
 
-    def decode(self, shell: bytes, payload: bytes, grey: bool) -> Pixels:
+    def decode(self, shell: bytes, code: bytes, grey: bool) -> Pixels:
         """The image (C, H, W); raises ValueError or OSError if there is none."""
+        if not code or code[0] > -LOWEST:
+            raise ValueError("it was dimmed too far")
         try:
-            with Image.open(io.BytesIO(self.wrap(shell, payload)), formats=[self.name]) as picture:
+            with Image.open(io.BytesIO(self.wrap(shell, code[1:])), formats=[self.name]) as picture:
                 if picture.size != self.size(shell)[::-1]:
                     raise ValueError("the picture has another size")
                 pixels = np.asarray(picture.convert("L" if grey else "RGB"))
         except (UnidentifiedImageError, SyntaxError, RuntimeError, MemoryError) as error:
             raise ValueError(str(error)) from error
+        pixels = pixels if not code[0] else _undim(code[0])[pixels]
         return pixels[None] if grey else pixels.transpose(2, 0, 1)
 
     def check_available(self) -> None:
@@ -156,6 +166,18 @@ class Webp(Container):
             raise ValueError("it is not the header of a lossy WebP file")
         width, height = struct.unpack("<HH", shell[-4:])
         return height, width
+
+
+@cache
+def _dim(steps: int) -> Pixels:
+    """Brightness of dimmed images, by that of the image: halved every 16 steps."""
+    return np.asarray((np.arange(256) * 2 ** (-steps / 16)).round(), np.uint8)
+
+
+@cache
+def _undim(steps: int) -> Pixels:
+    """The inverse of `_dim`."""
+    return np.asarray((np.arange(256) * 2 ** (steps / 16)).round().clip(max=255), np.uint8)
 
 
 CONTAINERS: dict[str, Container] = {"avif": Avif(), "webp": Webp()}

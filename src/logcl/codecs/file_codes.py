@@ -21,7 +21,7 @@ _MOST_HEAD = 16
 
 @dataclass(frozen=True)
 class FileCodes:
-    """One code per sample: the number of its shell, then its payload."""
+    """One code per sample: the number of its shell, then what its container made of it."""
 
     heads: NDArray[np.uint8]
     """First bytes of each code, (n, head); zeros after the end of a shorter code."""

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
-from logcl.codecs.containers import CONTAINERS, Container
+from logcl.codecs.containers import CONTAINERS, HIGHEST, LOWEST, Container
 from logcl.codecs.file_codes import FileCodes
 from logcl.codecs.rate_control import TRIALS, TRIED, RateControl, parallel
 from logcl.core.errors import BadSettings, Damaged
@@ -63,7 +63,7 @@ class ImageFileSpec(CodecSpec):
     image_shape: ImageShape
     format: Literal["avif", "webp"]
     speed: int = Field(ge=0, le=10)
-    quality: int = Field(ge=0, le=100)
+    quality: int = Field(ge=LOWEST, le=HIGHEST)
 
     @property
     def shape(self) -> ImageShape:
@@ -175,7 +175,7 @@ class ImageFile(Codec):
 
     def coarsen(self, codes: FileCodes, factor: int = 2) -> FileCodes:
         """Files of lower quality, made from the images that these decode to."""
-        quality = max(self.spec.quality - round(_DOUBLED_STEP * math.log2(factor)), 0)
+        quality = max(self.spec.quality - round(_DOUBLED_STEP * math.log2(factor)), LOWEST)
         if quality == self.spec.quality:
             return codes
         entries: list[bytes] = []

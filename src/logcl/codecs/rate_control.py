@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from logcl.codecs.base import RateSettings
-from logcl.codecs.containers import Container
+from logcl.codecs.containers import HIGHEST, LOWEST, Container
 from logcl.codecs.file_codes import FileCodes
 from logcl.core.images import squared_errors
 
@@ -73,7 +73,7 @@ class RateControl:
                 rest = (asked * len(x) - spent) / left
                 rest = min(max(rest, asked / 1.3), asked * 1.3)
                 change = (_decibel(rest) - _decibel(spent / len(entries))) / self.slope
-                quality = min(max(round(weight / len(entries) + change), 0), 100)
+                quality = min(max(round(weight / len(entries) + change), LOWEST), HIGHEST)
         return entries, round(weight / len(entries))
 
     def _next(self, trials: Mapping[int, _Trial]) -> int:
@@ -84,7 +84,7 @@ class RateControl:
             if slope / self.slope > 0.2:  # not where both are as good as lossless
                 self.slope = slope
         change = (self.target - trials[near[0]].measure) / self.slope
-        return min(max(near[0] + round(min(max(change, -50), 50)), 0), 100)
+        return min(max(near[0] + round(min(max(change, -50), 50)), LOWEST), HIGHEST)
 
     def _trial(self, x: NDArray[np.uint8], quality: int) -> _Trial:
         grey = x.shape[1] == 1
