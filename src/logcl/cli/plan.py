@@ -127,7 +127,8 @@ def _show_task(path: Path, incoming: int, as_json: bool) -> None:
 
 def codec_of(settings: Settings) -> tuple[str, str | None]:
     """The codec of a memory and, for an autoencoder, its network, as named in costs.json."""
-    return settings.codec.name, getattr(settings.codec, "network", None)
+    name = "image_file" if settings.codec.name == "auto" else settings.codec.name  # most likely
+    return name, getattr(settings.codec, "network", None)
 
 
 def _memory_costs(

@@ -204,6 +204,8 @@ class Codec(abc.ABC):
 
     Settings: ClassVar[type[CodecSettings]]
     Spec: ClassVar[type[CodecSpec]]
+    copies_codes: ClassVar[bool] = False
+    """Whether levels merge without being decoded, so that few images are in memory at a time."""
     warm_starts: ClassVar[bool] = False
     """Whether a fit can start from the codec of another level. Then the largest level is fitted first."""
 

@@ -76,6 +76,7 @@ class ImageFile(Codec):
 
     Settings = ImageFileSettings
     Spec = ImageFileSpec
+    copies_codes = True
     warm_starts = True
     spec: ImageFileSpec
 

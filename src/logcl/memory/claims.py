@@ -16,8 +16,9 @@ from logcl.core.settings import ImageShape
 _SMALL, _RATIO = 2**27, 64  # claims that need no justification, and those of a stored byte
 _BESIDE_PIXELS = 128  # bytes of a sample beside its pixels: indices, label, place in a permutation
 _WRITTEN_SMALL, _WRITTEN_RATIO = 2**25, 48  # stricter, for the sum of all levels to stay below the above
-RAW, ENTRIES = 2, 16
-"""Weights of claims: the buffer is held decoded and copied once; an entry takes far more than its JSON."""
+RAW, COPIED, ENTRIES = 2, 1 / 8, 16
+"""Weights of claims: the buffer is held decoded and copied once; a level whose codec copies codes is decoded
+some images at a time, so only the time counts; an entry takes far more than its JSON."""
 
 
 class Claim(NamedTuple):
@@ -30,9 +31,9 @@ class Claim(NamedTuple):
     """Digest of the part with the weights that the part needs."""
 
 
-def of_samples(samples: int, image_shape: ImageShape, weight: int = 1) -> int:
+def of_samples(samples: int, image_shape: ImageShape, weight: float = 1) -> int:
     """Bytes that decoded samples claim."""
-    return max(samples, 0) * (weight * math.prod(image_shape) + _BESIDE_PIXELS)
+    return max(samples, 0) * (int(weight * math.prod(image_shape)) + _BESIDE_PIXELS)
 
 
 def missing_bytes(claimed: int, stored: int) -> int:

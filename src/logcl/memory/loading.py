@@ -16,7 +16,7 @@ from logcl.memory.file.header import LEDGER, Header, digest_of
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.fitting import level_part, weights_part
 from logcl.memory.ledger import Entry
-from logcl.memory.local_model import LocalModel
+from logcl.memory.local_model import LocalModel, claim_weight
 from logcl.memory.manifest import Manifest
 from logcl.memory.samples import LevelHistory
 from logcl.memory.snapshot import Snapshot, inconsistency
@@ -90,7 +90,11 @@ def claim_of(name: str, blob: bytes, image_shape: ImageShape, where: str) -> cla
             about = {**about, "weights": None}
         fields = {key: value for key, value in about.items() if key in LevelHistory.model_fields}
         level = described(LevelHistory, fields, where)
-        return claims.Claim(claims.of_samples(level.slot.samples, image_shape), len(blob), level.weights)
+        codec = about["codec"].get("name") if isinstance(about.get("codec"), dict) else None
+        known = codec in registry.names()
+        weight = claim_weight(codec, labeller=about.get("labeller") is not None) if known else 1
+        claim = claims.of_samples(level.slot.samples, image_shape, weight)
+        return claims.Claim(claim, len(blob), level.weights)
     chunk = described(buffer.Description, about, where)
     return claims.Claim(claims.of_samples(chunk.slot.samples, image_shape, claims.RAW), len(blob))
 

@@ -193,7 +193,8 @@ class LocalModel:
         else:
             tensors["labels"] = torch.from_numpy(bits.pack_integers(self.labels, self.about.label_bits))
         tensors |= live_mask(self.slot, self.indices)
-        claim = claims.of_samples(self.slot.samples, self.about.codec.shape)
+        weight = claim_weight(self.about.codec.name, labeller=self.about.labeller is not None)
+        claim = claims.of_samples(self.slot.samples, self.about.codec.shape, weight)
         stored = sum(tensor.nbytes for tensor in (*tensors.values(), *self.codec.weights().values()))
         if missing := claims.missing_bytes(claim, stored):
             tensors["padding"] = torch.zeros(missing, dtype=torch.uint8)  # or a reader would refuse the file
@@ -242,6 +243,11 @@ def _errors(fitted: Fitted, x: NDArray[np.uint8], first: int, work: Work) -> NDA
             errors.append(squared_errors(x[fitted.order[first + rows] - first], replayed))
             advance()
     return np.concatenate([*errors, np.empty(0)])
+
+
+def claim_weight(codec: str, *, labeller: bool) -> float:
+    """What a level with this codec claims per byte of its images; a labeller reads all of them at once."""
+    return claims.COPIED if registry.find(codec).copies_codes and not labeller else 1
 
 
 def live_mask(slot: Slot, indices: NDArray[np.int64]) -> dict[str, Tensor]:

@@ -169,6 +169,8 @@ def inconsistency(now: Snapshot) -> str | None:
         return f"its levels and buffer are not those of {manifest.n} samples"
     if any(level.about.codec.shape != shape for level in now.levels):
         return "a level holds images of another shape"
+    if any(level.about.codec.name != now.settings.codec.name for level in now.levels):
+        return "a level has another codec than the settings"
     try:
         distinct(now.classes)
     except ValueError as error:
