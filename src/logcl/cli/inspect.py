@@ -18,15 +18,21 @@ from logcl.memory import claims, ledger
 from logcl.memory.file.header import CLASSIFIER
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.samples import LevelHistory, Run, added_errors, by_generation
+from logcl.memory.trials import Trial
 
 Kind = TypeVar("Kind", bound=Frozen)
 _TASKS = 10  # newest tasks in the table; --json has all of them
+
+
+class _Choice(Frozen):
+    trials: tuple[Trial, ...]
 
 
 class _Manifest(Frozen):
     n: int
     last: int
     classes: Labels
+    choice: _Choice | None = None
 
 
 class _GlobalModel(Frozen):
@@ -59,6 +65,11 @@ def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -
         f"({about['classifier']['state']}), file {human_bytes(about['file_bytes'])}; "
         f"raw images {human_bytes(about['raw_bytes'])}\n"
     )
+    if about["trials"]:
+        first, *others = (Trial(**trial) for trial in about["trials"])
+        console.out.print(
+            f"codec chosen on the first images: {first}; then {', '.join(map(str, others)) or 'no other'}\n"
+        )
     console.out.print(f"{bits} units of {unit:,} samples = {bits:b} in binary; each 1 is a local model\n")
     top = max(bits.bit_length() - 1, 0)
     by_level = {level["level"]: level for level in about["levels"]}
@@ -112,6 +123,7 @@ def _described(file: MemoryFile) -> dict[str, Any]:
         "last": manifest.last,
         "classes": list(manifest.classes),
         **settings.model_dump(mode="json"),
+        "trials": [trial.model_dump() for trial in manifest.choice.trials] if manifest.choice else [],
         "levels": [
             {
                 **level.slot._asdict(),

@@ -16,6 +16,7 @@ from logcl.core.images import squared_errors
 from logcl.core.progress import Advance, Progress, Silent
 from logcl.core.settings import Frozen
 from logcl.memory.settings import Settings
+from logcl.memory.trials import Trial
 from logcl.nn.images import similarity
 from logcl.nn.training import Work, generator_for
 
@@ -23,14 +24,6 @@ _IMAGES, _FEW, _VALUES = 48, 24, 2**21  # images that candidates are tried on; v
 _SHORT, _DEAR = 0.3, 1.1  # a candidate may miss the quality by this many dB, or the bytes by this factor
 _USUAL = 26.0  # dB at which candidates are compared before
 _LOWEST, _HIGHEST, _HALVINGS = 16.0, 40.0, 6  # dB between which a quality of a given similarity is searched
-
-
-class Trial(Frozen):
-    """What one candidate made of the images it was tried on."""
-
-    codec: str
-    bytes_per_sample: float
-    psnr: float
 
 
 class Choice(Frozen):
@@ -71,9 +64,8 @@ def choose(
             best = attempts(_FEW)[0].settings
             some = _some(x, _FEW)
 
-            def similar(psnr: float) -> tuple[float, float]:
-                tried = _Attempt.of(best, {"psnr": psnr}, some, len(x), settings.seed, advance)
-                return similarity(some, tried.replayed), tried.trial.psnr
+            def similar(psnr: float) -> float:
+                return _Attempt.of(best, {"psnr": psnr}, some, len(x), settings.seed, advance).trial.ssim
 
             wanted["psnr"] = _quality(asked.ssim, similar)
         ranked = attempts(_IMAGES)
@@ -84,7 +76,6 @@ def choose(
 class _Attempt(NamedTuple):
     settings: CodecSettings
     trial: Trial
-    replayed: NDArray[np.uint8]
 
     @staticmethod
     def of(
@@ -107,9 +98,10 @@ class _Attempt(NamedTuple):
             bytes_per_sample=_bytes(fitted.codes.tensors()) / len(x)
             + _bytes(fitted.codec.weights()) / samples,
             psnr=-10 * math.log10(max(error, 1e-6)),
+            ssim=similarity(x[fitted.order], replayed),
         )
         advance()
-        return _Attempt(settings, trial, replayed)
+        return _Attempt(settings, trial)
 
 
 def _some(x: NDArray[np.uint8], images: int) -> NDArray[np.uint8]:
@@ -118,20 +110,13 @@ def _some(x: NDArray[np.uint8], images: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(x[np.linspace(0, len(x) - 1, count).round().astype(int)])
 
 
-def _quality(wanted: float, similar: Callable[[float], tuple[float, float]]) -> float:
-    """The lowest quality in dB, in tenths, at which images are as similar as wanted.
-
-    similar: similarity and quality reached for a quality asked for; a codec may not go as low as asked.
-    """
-    low, high, reached = _LOWEST, _HIGHEST, _HIGHEST
+def _quality(wanted: float, similar: Callable[[float], float]) -> float:
+    """The lowest quality in dB, in tenths, at which images are as similar as wanted."""
+    low, high = _LOWEST, _HIGHEST
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        similarity, psnr = similar(middle)
-        if similarity < wanted:
-            low = middle
-        else:
-            high, reached = middle, min(max(psnr, middle), _HIGHEST)
-    return round(reached, 1)
+        low, high = (low, middle) if similar(middle) >= wanted else (middle, high)
+    return round(high, 1)
 
 
 def _rank(trial: Trial, wanted: Mapping[str, Any]) -> tuple[float, float]:

@@ -92,7 +92,7 @@ def claim_of(name: str, blob: bytes, image_shape: ImageShape, where: str) -> cla
         level = described(LevelHistory, fields, where)
         codec = about["codec"].get("name") if isinstance(about.get("codec"), dict) else None
         known = codec in registry.names()
-        weight = claim_weight(codec, labeller=about.get("labeller") is not None) if known else 1
+        weight = claim_weight(str(codec), labeller=about.get("labeller") is not None) if known else 1
         claim = claims.of_samples(level.slot.samples, image_shape, weight)
         return claims.Claim(claim, len(blob), level.weights)
     chunk = described(buffer.Description, about, where)

@@ -1,0 +1,21 @@
+"""What candidates for the codec of a memory made of its first images. No torch: `inspect` shows it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from logcl.core.settings import Frozen
+
+
+class Trial(Frozen):
+    """What one candidate made of the images it was tried on."""
+
+    codec: str = Field(max_length=100)
+    bytes_per_sample: float = Field(ge=0)
+    psnr: float
+    """Quality in dB."""
+    ssim: float
+    """Mean structural similarity to the raw images."""
+
+    def __str__(self) -> str:
+        return f"{self.codec} {self.bytes_per_sample:.1f} B per sample at {self.psnr:.1f} dB"
