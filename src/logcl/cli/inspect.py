@@ -25,6 +25,7 @@ _TASKS = 10  # newest tasks in the table; --json has all of them
 
 
 class _Choice(Frozen):
+    asked: dict[str, Any]
     trials: tuple[Trial, ...]
 
 
