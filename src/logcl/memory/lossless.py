@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from logcl.core.errors import Damaged
 from logcl.core.settings import ImageShape
@@ -40,7 +40,7 @@ def compress(x: NDArray[np.uint8]) -> dict[str, NDArray[np.uint8]]:
     tall = _picture_rows(x.shape[1:])
     pictures = [rows[top : top + tall] for top in range(0, len(rows), tall)]
     try:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # encoding releases the GIL
             found[WEBP] = b"".join(pool.map(_encoded, pictures))
     except (OSError, RuntimeError, ValueError, EOFError, LookupError, struct.error):
         pass  # a Pillow without WebP, or with a faulty one
@@ -71,11 +71,8 @@ def decompress(
 
 def _rows(x: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Images (n, C, H, W), or their channels, one below the other: (rows, W, 3 or 1)."""
-    return (
-        x.transpose(0, 2, 3, 1).reshape(-1, x.shape[3], 3)
-        if x.shape[1] == 3
-        else x.reshape(-1, x.shape[3], 1)
-    )
+    channels, width = x.shape[1], x.shape[3]
+    return x.transpose(0, 2, 3, 1).reshape(-1, width, 3) if channels == 3 else x.reshape(-1, width, 1)
 
 
 def _picture_rows(image_shape: tuple[int, ...]) -> int:
@@ -110,8 +107,11 @@ def _file_at(data: bytes, start: int, height: int, width: int) -> bytes:
 
 
 def _decoded(file: bytes) -> NDArray[np.uint8]:
-    with Image.open(io.BytesIO(file), formats=["WEBP"]) as image:
-        return np.asarray(image)
+    try:
+        with Image.open(io.BytesIO(file), formats=["WEBP"]) as image:
+            return np.asarray(image)
+    except UnidentifiedImageError as error:  # its text names an object in memory
+        raise ValueError("Pillow does not recognise a WebP picture") from error
 
 
 def _from_webp(data: bytes, count: int, image_shape: ImageShape) -> NDArray[np.uint8]:
