@@ -1,17 +1,16 @@
 """The autoencoder: rate and quality are what was asked for, and a fit can start from another level's."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from logcl.allocation import Slot
 from logcl.codecs.autoencoder import AutoencoderSettings, Logistic
-from logcl.codecs.base import Fitted
-from logcl.memory.local_model import LocalModel
+from logcl.codecs.base import Encoded, FitInput, Fitted
 from logcl.memory.presets import preset
-from logcl.memory.samples import Run, Samples
 from logcl.memory.settings import Settings, override
-from tests.helpers import CountingProgress, decoded, error, fit_codec, psnr
+from tests.helpers import CountingProgress, decoded, error, fit_codec, fit_input, psnr
 
 SHAPE = (1, 8, 8)
 
@@ -55,17 +54,17 @@ def test_learned_codes_of_a_given_quality(digits):
 @pytest.mark.parametrize("old", [384, 448])
 def test_quality_is_judged_by_samples_that_are_raw(digits, by_bytes, old):
     """What was decoded before is easy to decode again. Its quality must not pay for that of new samples."""
-    x = digits[0][:512].copy()
-    x[:old] = decoded(by_bytes[3])[:old]
+    x = digits[0][:512]
+    codes = Encoded(by_bytes[3].codec, by_bytes[3].codes.select(np.arange(old)))
+    settings = digit_settings(psnr=17).codec
 
-    def quality_of_new(first: Run) -> float:
-        together = Samples(x, digits[1][:512], np.arange(1, 513), (first, Run(512 - old)))
-        model, _ = LocalModel.fit(Slot(2, 1, 512), together, digit_settings(psnr=17), 2)
-        return psnr(x[old:], model.replay()[0].numpy()[old:])
+    def quality_of_new(samples: FitInput) -> float:
+        return psnr(x[old:], decoded(fit_codec(replace(samples, level=2, top_level=2), settings))[old:])
 
-    beside_old = quality_of_new(Run(old, (0.03,)))
+    merged = FitInput(x[old:], np.arange(1, 513), [old, 512 - old], 2, 2, [codes])
+    beside_old = quality_of_new(merged)
     assert beside_old == pytest.approx(17, abs=1)
-    assert beside_old > quality_of_new(Run(old)) + 0.5
+    assert beside_old > quality_of_new(fit_input(merged.x)) + 0.5
 
 
 def test_a_decoder_to_start_from_is_used_and_left_alone(digits, by_bytes):

@@ -66,8 +66,7 @@ def absorb(
         with memory.file.writing():
             pass  # refuse a second writer before reading any images
     else:
-        # refuse bad settings before reading any images
-        _new_settings(shape or (1, 28, 28), **chosen)
+        _check_settings(shape, **chosen)  # before reading any images
     report: list[dict[str, Any]] = []
     latest: tuple[int, Task, int] | None = None  # its number, the task, tasks in the memory before it
 
@@ -117,6 +116,18 @@ def absorb(
         if as_json:
             result = {"memory": str(path), "tasks": report, "samples": report[-1]["samples"]}
             _show(path, lambda: console.print_json(result))
+
+
+def _check_settings(shape: ImageShape | None, **chosen: Any) -> None:
+    """Refuse settings that no image could have; the shape may be unknown, and tiny images have their own."""
+    *others, last = [shape] if shape else [(1, 8, 8), (3, 64, 64)]
+    for guess in others:
+        try:
+            _new_settings(guess, **chosen)
+        except LogCLError:
+            continue
+        return
+    _new_settings(last, **chosen)
 
 
 def _new_settings(

@@ -51,31 +51,6 @@ class CodecSettings(Frozen):
         return None
 
 
-class AutoSettings(CodecSettings):
-    """The codec is chosen on the images of the first task: the cheapest that meets the target."""
-
-    name: Literal["auto"] = "auto"
-    """Choose by measurement."""
-    bytes_per_sample: float | None = Field(None, gt=0, le=2**30)
-    """Mean bytes of a sample's code. Set one of the three."""
-    psnr: float | None = Field(None, gt=0, le=40)
-    """Quality of a sample's first encoding in dB."""
-    ssim: float | None = Field(None, gt=0, lt=1)
-    """Structural similarity of replayed and raw images of the first task; it fixes the quality in dB."""
-
-    @model_validator(mode="after")
-    def _one_target(self) -> AutoSettings:
-        if [self.bytes_per_sample, self.psnr, self.ssim].count(None) != 2:
-            raise ValueError("codec auto needs either bytes_per_sample, psnr or ssim")
-        return self
-
-    @classmethod
-    def for_images(cls, image_shape: ImageShape) -> AutoSettings:
-        """30 dB; small grey images may be strokes, which need less, so there the similarity decides."""
-        channels, height, width = image_shape
-        return cls(ssim=0.85) if channels == 1 and height * width <= 2048 else cls(psnr=30)
-
-
 class RateSettings(CodecSettings):
     """Settings of a codec whose rate can be chosen: by bytes or by quality."""
 
@@ -99,6 +74,19 @@ class RateSettings(CodecSettings):
             return 1 - error / 10 ** (-self.psnr / 10)
         assert self.bytes_per_sample is not None
         return spent / self.bytes_per_sample - 1
+
+
+class AutoSettings(RateSettings):
+    """The codec is chosen on the images of the first task: the cheapest that meets the target."""
+
+    name: Literal["auto"] = "auto"
+    """Choose by measurement."""
+
+    @classmethod
+    def for_images(cls, image_shape: ImageShape) -> AutoSettings:
+        """30 dB; small grey images look as good with less."""
+        channels, height, width = image_shape
+        return cls(psnr=26.5 if channels == 1 and height * width <= 2048 else 30)
 
 
 class CodecSpec(Frozen):

@@ -18,7 +18,7 @@ from logcl.core.errors import BadSettings
 from logcl.core.settings import BasicSettings, ClassifierSettings, changed, check_size, described, parse_as
 from logcl.memory import upgrade
 
-_TARGETS = ("psnr", "bytes_per_sample", "ssim")
+_TARGETS = ("psnr", "bytes_per_sample")
 PresetName = Literal["fast", "paper-cpu", "paper", "online", "offline"]
 
 

@@ -14,8 +14,6 @@ class Trial(Frozen):
     bytes_per_sample: float = Field(ge=0)
     psnr: float
     """Quality in dB."""
-    ssim: float
-    """Mean structural similarity to the raw images."""
 
     def __str__(self) -> str:
         return f"{self.codec} {self.bytes_per_sample:.1f} B per sample at {self.psnr:.1f} dB"

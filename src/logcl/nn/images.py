@@ -7,12 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from logcl.core.images import rows_at_once
 from logcl.nn.device import choose_device
-
-_C1, _C2 = 0.01**2, 0.03**2  # for windows without brightness or contrast
 
 
 def to_unit(pixels: Tensor) -> Tensor:
@@ -36,22 +34,3 @@ def in_blocks(
             block = torch.from_numpy(block.copy())  # it may be a read-only memory map
         outputs.append(function(to_unit(block.to(device))).cpu())
     return torch.cat(outputs)
-
-
-def similarity(x: NDArray[np.uint8], z: NDArray[np.uint8], window: int = 8) -> float:
-    """Mean structural similarity of images (n, C, H, W) (Wang et al. 2004), brightness in square windows."""
-
-    def mean(image: Tensor) -> Tensor:
-        return nn.functional.avg_pool2d(image, [min(window, side) for side in x.shape[2:]], 1)
-
-    total = 0.0
-    rows = rows_at_once(x.shape[1:])
-    for start in range(0, len(x), rows):
-        a, b = (to_unit(torch.from_numpy(v[start : start + rows])).mean(dim=1, keepdim=True) for v in (x, z))
-        mean_a, mean_b = mean(a), mean(b)
-        var_a, var_b = mean(a * a) - mean_a**2, mean(b * b) - mean_b**2
-        both = mean(a * b) - mean_a * mean_b
-        found = (2 * mean_a * mean_b + _C1) * (2 * both + _C2)
-        found /= (mean_a**2 + mean_b**2 + _C1) * (var_a + var_b + _C2)
-        total += float(found.flatten(1).mean(dim=1).sum())
-    return total / len(x)

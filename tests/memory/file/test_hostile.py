@@ -353,7 +353,10 @@ def test_deflated_nothing_is_unjustified_and_never_written():
     assert (back.start, back.samples.x.shape, int(back.samples.x.max())) == (1, x.shape, 0)
     about, tensors = blobs.unpack(blob, buffer.Description, "chunk")
     bomb = torch.from_numpy(np.frombuffer(zlib.compress(x.tobytes(), 9), np.uint8).copy())
-    for content, sound in ((blob, True), (blobs.pack(about, {**tensors, "pixels": bomb}), False)):
+    for content, sound in (
+        (blob, True),
+        (blobs.pack(about, {"pixels": bomb, "labels": tensors["labels"]}), False),
+    ):
         claim = claim_of("buffer-1", content, (1, 400, 400), "chunk")
         assert (unjustified([claim], {}) is None) == sound
 
