@@ -35,6 +35,7 @@ from logcl import Memory
 from logcl.allocation import Slot
 from logcl.cli.plan import codec_of
 from logcl.core.settings import ImageShape
+from logcl.memory.choosing import choose
 from logcl.memory.file.sqlite import PAGE
 from logcl.memory.fitting import Fit
 from logcl.memory.forecast.costs import ClassifierCosts, CodecCosts, Measured
@@ -160,6 +161,7 @@ def measure_codec(kind: Kind, quick: bool) -> CodecCosts:
         settings, sizes, ram_samples = override(settings, applicable(settings, QUICK)), (1, 4, 16), 2 * FEW
     x = kind.images(sizes[-1])
     y = np.arange(len(x)) % 100
+    settings, _ = choose(settings, x)
 
     def fitted(count: int, start: LocalModel | None) -> LocalModel:
         level, starts = Slot(0, 1, count), [start.codec] if start else []
@@ -168,9 +170,9 @@ def measure_codec(kind: Kind, quick: bool) -> CodecCosts:
     def stored_bytes(model: LocalModel) -> int:
         return sum(map(len, Fit.of(model, np.arange(len(model))).parts.values()))
 
-    # Networks start from the largest level; of a cosine level only the step is reused, any size will do.
+    # Networks start from the largest level; of other codecs only a figure is reused, any size will do.
     name, network = codec_of(settings)
-    first = fitted(sizes[1] if name == "cosine" else sizes[-1], None)
+    first = fitted(sizes[-1] if name == "autoencoder" else sizes[1], None)
     fits = {count: timed(lambda count=count: fitted(count, first)) for count in sizes}
     large, drawn = fits[sizes[-1]][1], np.random.default_rng(0)
 
@@ -281,6 +283,11 @@ def main() -> None:
     )
     options = parser.parse_args()
     found = measure(options.quick)
+    if options.out.exists():  # of other codecs, which memories may have, the figures stay
+        new = {(row.codec, row.images) for row in found.codecs}
+        old = [row for row in Measured.model_validate_json(options.out.read_text()).codecs
+               if (row.codec, row.images) not in new]  # fmt: skip
+        found = found.model_copy(update={"codecs": (*found.codecs, *old)})
     options.out.write_text(found.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
 
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from hashlib import sha256
 
 import numpy as np
+from PIL import Image
+from sklearn.datasets import load_sample_images
 
 from logcl.codecs import registry
 from logcl.codecs.base import Codec, CodecSettings, Encoded, FitInput, Fitted
@@ -89,6 +91,19 @@ def fit_codec(
 def decoded(fitted: Fitted) -> np.ndarray:
     """All images of a fit (n, C, H, W)."""
     return fitted.codec.decode(fitted.codes, np.arange(len(fitted.codes))).numpy()
+
+
+def photographs(count: int, side: int) -> np.ndarray:
+    """Random crops (count, 3, side, side) of the two photographs in scikit-learn, at several scales."""
+    pictures = [Image.fromarray(picture) for picture in load_sample_images().images]
+    rng, found = np.random.default_rng(0), []
+    for number in range(count):
+        picture = pictures[number % len(pictures)]
+        size = int(rng.integers(side, 400))
+        left, top = (int(rng.integers(edge - size + 1)) for edge in picture.size)
+        crop = picture.resize((side, side), Image.Resampling.LANCZOS, (left, top, left + size, top + size))
+        found.append(np.asarray(crop).transpose(2, 0, 1))
+    return np.stack(found)
 
 
 def code_bytes(codes) -> int:

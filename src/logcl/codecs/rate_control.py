@@ -59,22 +59,24 @@ class RateControl:
         best = min(trials, key=lambda tried: abs(trials[tried].measure - self.target))
         if len(some) == len(x):
             return trials[best].entries, best
-        entries: list[bytes] = []
-        spent, asked, weight = 0.0, 10 ** (self.target / 10), 0
+        entries = [b""] * len(x)
+        spent, asked, weight, done = 0.0, 10 ** (self.target / 10), 0, 0
         quality = best
-        for first in range(0, len(x), _BLOCK):
-            block = self._trial(x[first : first + _BLOCK], quality)
-            entries += block.entries
-            count = len(block.entries)
-            spent += count * 10 ** (block.measure / 10)
-            weight += count * quality
-            if left := len(x) - len(entries):
+        # In random order: tasks are often sorted by class, and then the first say little about the others.
+        order = np.random.default_rng(len(x)).permutation(len(x))
+        for rows in np.array_split(order, -(-len(x) // _BLOCK)):
+            block = self._trial(x[rows], quality)
+            for row, entry in zip(rows, block.entries, strict=True):
+                entries[row] = entry
+            spent += len(rows) * 10 ** (block.measure / 10)
+            weight += len(rows) * quality
+            done += len(rows)
+            if left := len(x) - done:
                 # What the other images may spend on average, if all of them are like those so far.
-                rest = (asked * len(x) - spent) / left
-                rest = min(max(rest, asked / 1.3), asked * 1.3)
-                change = (_decibel(rest) - _decibel(spent / len(entries))) / self.slope
-                quality = min(max(round(weight / len(entries) + change), LOWEST), HIGHEST)
-        return entries, round(weight / len(entries))
+                rest = min(max((asked * len(x) - spent) / left, asked / 1.3), asked * 1.3)
+                change = (_decibel(rest) - _decibel(spent / done)) / self.slope
+                quality = min(max(round(weight / done + change), LOWEST), HIGHEST)
+        return entries, round(weight / len(x))
 
     def _next(self, trials: Mapping[int, _Trial]) -> int:
         """The quality that should meet the target, judged by the two nearest trials."""

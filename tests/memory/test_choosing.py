@@ -1,0 +1,106 @@
+"""The codec of a memory is the best one for the images of its first task."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from logcl import Memory
+from logcl.core.errors import BadSettings
+from logcl.memory.choosing import choose
+from logcl.memory.presets import preset
+from logcl.memory.settings import override
+from tests.helpers import photographs, smooth
+
+SHAPE = (3, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def x() -> np.ndarray:
+    return photographs(64, 32)
+
+
+def memory_of(path, x, **changes):
+    memory = Memory.open(path, (*x.shape[1:],), settings={"codec.psnr": 26, **changes})
+    memory.absorb(x, np.arange(len(x)) % 4)
+    return memory
+
+
+def test_the_cheapest_codec_that_reaches_the_quality_wins(x):
+    settings, choice = choose(override(preset("fast", SHAPE), {"codec.psnr": 28}), x)
+    best, *others = choice.trials
+    assert settings.codec.name == best.codec
+    assert settings.codec.psnr == 28
+    assert {trial.codec for trial in choice.trials} == {"image_file", "cosine"}
+    assert all(abs(trial.psnr - 28) < 0.3 for trial in choice.trials)
+    assert all(best.bytes_per_sample <= trial.bytes_per_sample for trial in others)
+
+
+def test_the_best_codec_of_the_bytes_wins(x):
+    settings, choice = choose(override(preset("fast", SHAPE), {"codec.bytes_per_sample": 150}), x)
+    assert settings.codec.bytes_per_sample == 150
+    assert choice.trials[0].psnr == max(trial.psnr for trial in choice.trials)
+    assert choice.trials[0].bytes_per_sample == pytest.approx(150, rel=0.1)
+
+
+def test_images_that_no_file_can_hold_have_another_codec():
+    settings, choice = choose(preset("fast", (2, 20, 20)), smooth(8, (2, 20, 20)))
+    assert settings.codec.name == "cosine"
+    assert len(choice.trials) == 1
+
+
+def test_a_codec_that_was_given_stays(x):
+    given = override(preset("fast", SHAPE), {"codec.name": "cosine"})
+    assert choose(given, x) == (given, None)
+
+
+def test_the_choice_is_made_once_and_kept(tmp_path, x):
+    memory = memory_of(tmp_path / "m.logcl", x[:32])
+    chosen, choice = memory.settings, memory.manifest.choice
+    assert chosen.codec.name == choice.trials[0].codec
+    memory.absorb(smooth(32, SHAPE), np.arange(32) % 4)
+    assert (memory.settings, memory.manifest.choice) == (chosen, choice)
+    assert memory.verify() == []
+
+
+def test_while_all_samples_wait_in_the_buffer_nothing_is_chosen(tmp_path, x):
+    memory = memory_of(tmp_path / "m.logcl", x[:5], unit=16)
+    assert memory.settings.codec.name == "auto"
+    assert memory.manifest.choice is None
+    memory.absorb(x[5:30], np.arange(25) % 4)
+    assert memory.settings.codec.name == "image_file"
+    assert memory.verify() == []
+
+
+def test_the_same_arguments_open_a_memory_again(tmp_path, x):
+    memory_of(tmp_path / "m.logcl", x[:32])
+    Memory.open(tmp_path / "m.logcl", SHAPE, settings={"codec.psnr": 26})
+    Memory.open(tmp_path / "m.logcl", SHAPE, settings={"codec.name": "auto", "codec.psnr": 26})
+    Memory.open(tmp_path / "m.logcl", SHAPE, settings={"codec.name": "image_file", "codec.psnr": 26})
+    for other in ({"codec.psnr": 28}, {"codec.name": "cosine"}, {"codec.bytes_per_sample": 100}):
+        with pytest.raises(BadSettings, match="other settings"):
+            Memory.open(tmp_path / "m.logcl", SHAPE, settings=other)
+
+
+def test_the_result_does_not_depend_on_an_interruption(tmp_path, x, monkeypatch):
+    whole = memory_of(tmp_path / "a.logcl", x)
+    memory = Memory.open(tmp_path / "b.logcl", SHAPE, settings={"codec.psnr": 26})
+    with monkeypatch.context() as patch:
+        patch.setattr("logcl.memory.memory.changes", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            memory.absorb(x, np.arange(len(x)) % 4)
+    assert memory.settings.codec.name == "auto"
+    memory.absorb(x, np.arange(len(x)) % 4)
+    assert memory.digest == whole.digest
+
+
+def test_inspect_shows_the_choice_and_the_runner_up(tmp_path, x, logcl):
+    memory_of(tmp_path / "m.logcl", x[:32])
+    shown = logcl("inspect", tmp_path / "m.logcl").out
+    line = next(line for line in shown.splitlines() if "chosen on the first images" in line)
+    assert line.index("image_file") < line.index("cosine")
+    assert line.count("B per sample at") == 2
+    data = json.loads(logcl("inspect", tmp_path / "m.logcl", "--json").out)
+    assert [trial["codec"] for trial in data["trials"]] == ["image_file", "cosine"]
