@@ -12,7 +12,7 @@ from logcl.allocation import Slot, plan
 from logcl.codecs import registry
 from logcl.core.errors import Damaged
 from logcl.core.progress import Silent
-from logcl.memory.fitting import Fit, _starts, level_part
+from logcl.memory.fitting import Fit, Part, _starts, level_part
 from logcl.memory.local_model import LocalModel
 from logcl.memory.presets import preset
 from logcl.memory.samples import raw
@@ -62,7 +62,7 @@ def test_a_fit_starts_from_the_level_it_resembles(tmp_path, digits):
 
     def starts(labels: np.ndarray) -> tuple[bytes, ...]:
         numbers = np.array([number[label] for label in labels])
-        return _starts(raw(x[: len(labels)], numbers, 49), change, now)
+        return _starts(Part((), raw(x[: len(labels)], numbers, 49)), change, now)
 
     assert starts(y[high[:8]]) == (new, old)
     assert starts(y[low[:8]]) == (old, new)
@@ -76,7 +76,7 @@ def test_only_levels_that_stay_are_offered_or_the_largest(tmp_path, digits):
     memory.absorb(x[:24], y[:24])  # levels 1 and 0
     now = memory.snapshot()
     large, small = (level.codec.to_bytes() for level in now.levels)
-    part = raw(x[:8], np.zeros(8, np.int64), 25)
+    part = Part((), raw(x[:8], np.zeros(8, np.int64), 25))
     assert _starts(part, plan(24, 28, 8), now) == (large, small)
     assert _starts(part, plan(24, 32, 8), now) == (large,)  # all are merged into level 2
     assert _starts(part, plan(24, 48, 8), now) == (large,)

@@ -33,7 +33,7 @@ _QUICK_OPTIONS: dict[str, Changes] = {
 }
 
 _BRIEF: dict[str, Changes] = {
-    "fast": {"codec.min_steps": 600},
+    "fast": {},
     "paper-cpu": {"codec.min_steps": 300, "labels.training.min_steps": 750},
 }
 _BRIEF_OPTIONS: dict[str, Changes] = {"hypercl": {"generator.min_steps": 300}}
@@ -136,16 +136,11 @@ def _extreme(scale: Scale, seed: int) -> Iterator[Cell]:
     # Smaller batches than by default: more steps in the same time.
     changes: Changes = {"classifier.min_steps": steps, "classifier.batch_size": 64}
     if scale == "small":
-        # A third of the characters: a smaller unit, so that the counter counts as far, and fewer steps, so
-        # that one model can be retrained 100 times.
-        changes |= {"unit": 128, "codec.min_steps": 300, "classifier.epochs": 5}
+        changes |= {"classifier.epochs": 5}
     cell = Cell(stream="omniglot-100", method="joint", seed=seed, tasks=tasks)
     warm = {"classifier.warm_start": True, "classifier.warm_share": share}
     for method in ("logcl", "replay-buffer", "generative-replay"):
-        # One model is retrained 100 times, each time from a warm start, where LogCL fits 8 models: fewer
-        # steps each time, four times as many in total.
-        fewer = {"codec.min_steps": 600} if method == "generative-replay" and scale == "full" else {}
-        yield cell.but(method=method, evaluate="every", changes={**changes, **warm, **fewer})
+        yield cell.but(method=method, evaluate="every", changes={**changes, **warm})
     # Once, at the end, for as many steps as the others take in total.
     total = {"classifier.min_steps": steps + round((tasks - 1) * share * steps)}
     yield cell.but(changes={**changes, **total})
@@ -163,7 +158,7 @@ def _bytes(scale: Scale, seed: int) -> Iterator[Cell]:
         changes: Changes = {}
         thinning = None
         if scale == "small":
-            changes = {"codec.min_steps": 400} if stream == "mnist" else {"classifier.width": 16}
+            changes = {} if stream == "mnist" else {"classifier.width": 16}
             thinning = Thinning(per_class=200) if stream == "mnist" else None
             samples = 2000
         elif scale == "smoke":
