@@ -85,7 +85,7 @@ def test_only_levels_that_stay_are_offered_or_the_largest(tmp_path, digits):
 
 
 def test_every_stage_of_absorbing_large_images_moves_its_bar(tmp_path):
-    """Also where nothing is trained: choosing a step, coding, decoding, replaying."""
+    """Also where nothing is trained: choosing a step, coding, decoding."""
     shares: dict[str, list[float]] = {}
 
     class Recorder(Silent):
@@ -104,8 +104,7 @@ def test_every_stage_of_absorbing_large_images_moves_its_bar(tmp_path):
     memory.absorb(images[128:], np.arange(64), progress=Recorder())
     memory.absorb(images[:64], np.arange(64), again=True, progress=Recorder())
     assert {what.partition(" (")[0] for what in shares} == {
-        "absorbing 128 samples", "absorbing 64 samples", "level 0", "level 1", "level 2", "replaying level 0",
-        "replaying level 1",
+        "absorbing 128 samples", "absorbing 64 samples", "level 0", "level 1", "level 2",
     }  # fmt: skip
     for what, made in shares.items():
         assert made[-1] == pytest.approx(round(made[-1])), what  # some of these bars were shown twice
