@@ -52,7 +52,7 @@ CONTRADICTIONS = {
     "bytes that are no number": ({"codec.bytes_per_sample": "nan"}, "finite number"),
     "too good": ({"codec.psnr": 60}, "less than or equal to 40"),
     "neither": ({"codec.psnr": None}, "needs either bytes_per_sample or psnr"),
-    "an unknown codec": ({"codec.name": "morse"}, "choose one of: autoencoder, cosine, index"),
+    "an unknown codec": ({"codec.name": "morse"}, "choose one of: autoencoder, cosine, image_file, index"),
     "a codec without a name": ({"codec.name": None}, "no codec 'None'"),
     "labels of an unknown kind": ({"labels.kind": "guessed"}, "'stored' or 'labeller'"),
     "a misspelt name": ({"codec.bytes": 9}, "there is no setting 'codec.bytes'"),
