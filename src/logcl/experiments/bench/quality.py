@@ -1,0 +1,101 @@
+"""Rate and distortion: PSNR, MS-SSIM, and the bytes that codecs take at equal PSNR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from logcl.core.images import rows_at_once
+from logcl.nn.images import to_unit
+
+Values = NDArray[np.float64]
+Curve = Sequence[tuple[float, float]]
+"""(PSNR in dB, bytes per image) at several rates, in any order."""
+
+RANGE = (24.0, 34.0)
+"""The PSNR in dB over which codecs are compared."""
+_GRID = np.linspace(*RANGE, 201)
+
+_SCALE_WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # Wang, Simoncelli and Bovik 2003
+_WINDOW, _SIGMA = 11, 1.5
+_C1, _C2 = 0.01**2, 0.03**2
+
+
+def psnr(errors: ArrayLike) -> Values:
+    """PSNR in dB of mean squared errors, pixels in [0, 1]; at most 60 dB, also for equal images."""
+    return np.asarray(-10 * np.log10(np.maximum(errors, 1e-6)), np.float64)
+
+
+def ms_ssim(x: NDArray[np.uint8], z: NDArray[np.uint8]) -> Values:
+    """Multi-scale structural similarity of each pair of images: (n, C, H, W) twice → (n,).
+
+    All five scales need a side of 176 pixels. Smaller images have fewer, with the weights of the remaining
+    scales divided by their sum. Colour: the mean over channels.
+    """
+    rows = rows_at_once(x.shape[1:])
+    blocks = [slice(start, start + rows) for start in range(0, len(x), rows)]
+    units = [(to_unit(torch.from_numpy(x[b])), to_unit(torch.from_numpy(z[b]))) for b in blocks]
+    return np.concatenate([_ms_ssim(*pair).double().numpy() for pair in units])
+
+
+def _ms_ssim(x: Tensor, z: Tensor) -> Tensor:
+    side = min(x.shape[2:])
+    scales = sum(side >= _WINDOW * 2**k for k in range(len(_SCALE_WEIGHTS))) or 1
+    weights = np.array(_SCALE_WEIGHTS[:scales]) / sum(_SCALE_WEIGHTS[:scales])
+    offsets = torch.arange(min(_WINDOW, side)) - (min(_WINDOW, side) - 1) / 2
+    window = torch.exp(-((offsets / _SIGMA) ** 2) / 2)
+    result = torch.ones(x.shape[:2])
+    for scale, weight in enumerate(weights, start=1):
+        luminance, structure = _similarity(x, z, window / window.sum())
+        similar = luminance * structure if scale == scales else structure
+        result *= similar.mean((2, 3)).clamp(min=0) ** weight
+        x, z = functional.avg_pool2d(x, 2), functional.avg_pool2d(z, 2)
+    return result.mean(1)
+
+
+def _similarity(x: Tensor, z: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
+    """Luminance, and contrast times structure, at each position of the window inside the images."""
+
+    def blurred(values: Tensor) -> Tensor:
+        flat = values.flatten(0, 1)[:, None]
+        rows = functional.conv2d(flat, window.view(1, 1, -1, 1))
+        return functional.conv2d(rows, window.view(1, 1, 1, -1)).unflatten(0, values.shape[:2])[:, :, 0]
+
+    a, b = blurred(x), blurred(z)
+    variances = blurred(x * x) - a * a + blurred(z * z) - b * b
+    covariance = blurred(x * z) - a * b
+    return (2 * a * b + _C1) / (a * a + b * b + _C1), (2 * covariance + _C2) / (variances + _C2)
+
+
+def bytes_at(curve: Curve, wanted: ArrayLike, *, or_better: bool = False) -> Values:
+    """Bytes per image at each wanted PSNR: log bytes interpolated linearly between the points of a curve.
+
+    NaN outside the curve; below it the bytes of its lowest point if `or_better`. Points that another one
+    beats in both PSNR and bytes are left out.
+    """
+    front: list[tuple[float, float]] = []
+    for quality, size in sorted(curve, reverse=True):
+        if not front or size < front[-1][1]:
+            front.append((quality, size))
+    if not front:
+        return np.full(np.shape(wanted), np.nan)
+    qualities, sizes = np.array(front[::-1]).T
+    left = np.log(sizes[0]) if or_better else np.nan
+    return np.exp(np.interp(wanted, qualities, np.log(sizes), left=left, right=np.nan))
+
+
+def relative_bytes(curve: Curve, references: Sequence[Curve]) -> tuple[float | None, float]:
+    """Bytes of a codec relative to the best of others at equal PSNR, as by Bjøntegaard (2001).
+
+    Returns the geometric mean of the ratio over `RANGE`, where it is defined (None: nowhere), and the share
+    of the range where it is. The reference at each PSNR is the smallest file of at least that quality.
+    """
+    best = np.fmin.reduce([bytes_at(other, _GRID, or_better=True) for other in references])
+    logs = np.log(bytes_at(curve, _GRID) / best) if references else np.full(len(_GRID), np.nan)
+    defined = np.isfinite(logs)
+    return float(np.exp(logs[defined].mean())) if defined.any() else None, float(defined.mean())
