@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,23 +35,25 @@ class ImageSet:
 
     def load(self, count: int, data_dir: Path | None, progress: Progress) -> Pixels:
         """At most `count` training images (n, C, H, W), always the same; a DataError if they are missing."""
+        return np.stack([_resized(image, self.shape) for image in self._read(count, data_dir, progress)])
+
+    def _read(self, count: int, data_dir: Path | None, progress: Progress) -> Iterator[Pixels]:
+        """The images one by one, in their own size."""
         if self.source in CATALOG:
             stream = open_stream(CATALOG[self.source], data_dir=data_dir, progress=progress)
             rows = np.concatenate(stream.members)
-            images: Sequence[Pixels] = list(stream.source_x[rows[_some(len(rows), count)]])
+            yield from stream.source_x[rows[_some(len(rows), count)]]
         elif self.source.endswith(".npz"):
             x = read_npz_images(Path(self.source))
-            images = list(x[_some(len(x), count)])
+            yield from x[_some(len(x), count)]
         else:
             folder = _clothing(data_dir) if self.source == _CLOTHING else Path(self.source)
             paths = [path for task in task_folders(folder) for path in list_images(task)]
-            chosen = [paths[row] for row in _some(len(paths), count)]
+            chosen = _some(len(paths), count)
             with progress.track(f"reading {self.name}", len(chosen)) as advance:
-                images = []
-                for path in chosen:
-                    images.append(_resized(read_image(path, (self.shape[0], *read_header(path)[1])), self.shape))
+                for row in chosen:
+                    yield read_image(paths[row], (self.shape[0], *read_header(paths[row])[1]))
                     advance()
-        return np.stack([_resized(image, self.shape) for image in images])
 
 
 def _some(size: int, count: int) -> Rows:
@@ -59,14 +61,15 @@ def _some(size: int, count: int) -> Rows:
 
 
 def _clothing(data_dir: Path | None) -> Path:
-    root = data_dir or Path(os.environ.get("LOGCL_DATA") or ".").expanduser()
-    if not (root / _CLOTHING).is_dir():
+    root = data_dir or os.environ.get("LOGCL_DATA")
+    folder = Path(root or ".").expanduser() / _CLOTHING
+    if root is None or not folder.is_dir():
         raise DataError(
-            f"the clothing photographs are missing in {root}; put the folders of "
-            f"github.com/alexeygrigorev/clothing-dataset-small into {root / _CLOTHING}, or set LOGCL_DATA or "
-            "--data-dir to a folder that holds them"
+            f"the clothing photographs are missing{f' in {root}' if root else ''}; get them from "
+            "github.com/alexeygrigorev/clothing-dataset-small and set LOGCL_DATA or --data-dir to the folder "
+            f"that contains {_CLOTHING}/"
         )
-    return root / _CLOTHING
+    return folder
 
 
 def _resized(image: Pixels, shape: ImageShape) -> Pixels:
