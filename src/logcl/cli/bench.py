@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import fmean
@@ -14,19 +13,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from logcl.cli import console
+from logcl.cli.bench_codecs import bench_codecs, chosen, print_tables
 from logcl.core.errors import BadSettings
 from logcl.core.text import human_bytes, human_seconds
 
 if TYPE_CHECKING:
-    from logcl.core.settings import ImageShape
     from logcl.experiments.bench.grid import Cell, Event
     from logcl.experiments.result import Result
-    from logcl.experiments.table import Table
 
 
 CODECS = "codecs"
 """The bench that runs no experiments."""
-_SMOKE_SETS = ("mnist", "cifar100", "clothing-64")
 
 
 def bench(
@@ -68,15 +65,15 @@ def bench(
     Finished experiments are kept and not repeated: the same command resumes an interrupted grid, and several
     processes may share one.
     """
-    experiment_options = {"methods": methods, "seeds": seeds, "streams": streams, "address": address}
-    codec_options = {"sets": sets, "codecs": codecs, "source": source, "sides": sides}
-    for option, value in (experiment_options if name == CODECS else codec_options).items():
+    for_codecs = {"sets": sets, "codecs": codecs, "source": source, "sides": sides}
+    for_runs = {"methods": methods, "seeds": seeds, "streams": streams, "address": address}
+    if engine != "local":
+        for_runs["engine"] = engine
+    for option, value in (for_runs if name == CODECS else for_codecs).items():
         if value is not None:
             raise BadSettings(f"--{option} is not an option of the bench {name}; leave it out")
     if name == CODECS:
-        if engine != "local":
-            raise BadSettings("codecs are measured one after the other in this machine; leave out --engine")
-        _codecs(scale, sets, codecs, source, sides, out_dir / name, data_dir, quiet, as_json)
+        bench_codecs(scale, for_codecs, out_dir / name, data_dir=data_dir, quiet=quiet, as_json=as_json)
         return
     from logcl.experiments.bench import grid
     from logcl.experiments.bench.benches import BENCHES
@@ -85,9 +82,9 @@ def bench(
 
     if name not in BENCHES:
         raise BadSettings(f"there is no bench {name!r}; choose one of: {', '.join([*BENCHES, CODECS])}")
-    cells = BENCHES[name].grid(scale, seeds, _chosen(methods, METHODS, "method"))
+    cells = BENCHES[name].grid(scale, seeds, chosen(methods, METHODS, "method"))
     if streams is not None:
-        wanted = _chosen(streams, {cell.stream for cell in cells}, "stream of this bench")
+        wanted = chosen(streams, {cell.stream for cell in cells}, "stream of this bench")
         cells = [cell for cell in cells if wanted and cell.stream in wanted]
     if not cells:
         of_bench = dict.fromkeys(cell.method for cell in BENCHES[name].grid(scale, 1))
@@ -110,7 +107,7 @@ def bench(
     if as_json:
         console.print_json({"tables": [{"title": t.title, "rows": t.records()} for t in tables]})
     else:
-        _print_tables(tables)
+        print_tables(tables)
         console.out.print(f"\nresults      {place.folder} ({len(finished)} of {len(cells)} cells)")
         if finished:
             from logcl.experiments.report import benches  # matplotlib is slow to import
@@ -124,99 +121,6 @@ def bench(
         for event in failed:
             console.err.print(f"logcl: {event.cell.name} failed: {event.problem}")
         raise typer.Exit(1)
-
-
-def _codecs(
-    scale: Literal["smoke", "small", "full"],
-    sets: str | None,
-    chosen: str | None,
-    source: str | None,
-    sides: str | None,
-    folder: Path,
-    data_dir: Path | None,
-    quiet: bool,
-    as_json: bool,
-) -> None:
-    """Measure codecs on image sets and show what they take at equal PSNR."""
-    from logcl.experiments.bench import codecs
-    from logcl.experiments.bench.image_sets import IMAGE_SETS, from_source
-    from logcl.experiments.report import codecs as pages
-
-    if sides is not None and source is None:
-        raise BadSettings("--sides is for your own images; add --source")
-    known = IMAGE_SETS if source is None else from_source(source, _shapes(sides))
-    wanted = _chosen(sets, known, "image set")
-    if wanted is None and source is None and scale == "smoke":
-        wanted = set(_SMOKE_SETS)
-    image_sets = [known[name] for name in known if wanted is None or name in wanted]
-    names = _chosen(chosen, [*codecs.our_codecs(), *codecs.LIBRARIES], "codec")
-    cells = codecs.grid(image_sets, names, scale)
-    if not cells:
-        raise BadSettings("none of these codecs can be measured on these images; choose others")
-    given = {"sets": sets, "codecs": chosen, "source": source, "sides": sides}
-    options = "".join(f" --{option} {shlex.quote(value)}" for option, value in given.items() if value)
-    missing = {
-        name: why for name, why in codecs.missing_libraries().items() if names is None or name in names
-    }
-    problems = []
-    with (
-        console.job(
-            f"finished cells are kept in {folder}; resume with the same command", quiet=quiet
-        ) as progress,
-        progress.track(f"codecs, {scale}", len(cells)) as advance,
-    ):
-        command = f"logcl bench codecs --scale {scale}{options}"
-        for event in codecs.run(cells, folder, scale, command=command, data_dir=data_dir, progress=progress):
-            advance(event.cells)
-            if event.state != "done":
-                problems.append(event)
-            elif event.seconds is not None and not console.err.is_terminal and not quiet:
-                console.err.print(f"{event.name}: {human_seconds(event.seconds)}")
-    found = codecs.finished(codecs.grid(image_sets, None, scale), folder, scale)
-    measured = pages.in_order(found.values())
-    for event in problems:
-        console.err.print(
-            f"logcl: {event.name}: {event.state}" + (f", {event.problem}" if event.problem else "")
-        )
-    for name, why in missing.items():
-        console.err.print(f"logcl: {name} is left out: {why}")
-    if not measured:
-        raise typer.Exit(1)
-    files = pages.write(pages.found_in(folder), folder)
-    tables = pages.tables(measured)
-    if as_json:
-        shown = [{"title": table.title, "rows": table.records()} for table in tables]
-        problem = [event._asdict() for event in problems]
-        cells_shown = [cell.model_dump(mode="json") for cell in measured]
-        console.print_json({"tables": shown, "cells": cells_shown, "problems": problem, "missing": missing})
-    else:
-        _print_tables(tables)
-        console.out.print(f"\nresults      {folder} ({len(found)} cells)")
-        console.out.print(f"report       {files[0]}, {files[1]}")
-    if any(event.state == "failed" for event in problems):
-        raise typer.Exit(1)
-
-
-def _shapes(text: str | None) -> list[ImageShape]:
-    """`--sides 64,1x28x28`: colour unless the channels are given."""
-    parts = [part.strip() for part in text.split(",")] if text else []
-    return [console.parse_shape(part if "x" in part else f"3x{part}x{part}") for part in parts]
-
-
-def _print_tables(tables: Sequence[Table]) -> None:
-    for table in tables:
-        console.print_table(table.columns, table.rows, f"\n{table.title}")
-        for note in table.notes:
-            console.out.print(note)
-
-
-def _chosen(text: str | None, known: Collection[str], what: str) -> set[str] | None:
-    if text is None:
-        return None
-    names = {part.strip() for part in text.split(",")}
-    for name in sorted(names - set(known)):
-        raise BadSettings(f"there is no {what} {name!r}; choose from: {', '.join(known)}")
-    return names
 
 
 class _View:

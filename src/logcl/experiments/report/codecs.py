@@ -27,9 +27,9 @@ Cells = Sequence[Measured]
 TITLE = "codecs: bytes, distortion and speed"
 _SHOWN = (24.0, 26.5, 29.0, 31.5, 34.0)  # dB
 _NOTES = (
-    f"Bytes at equal PSNR, relative to the smallest file of any image library: geometric mean over {RANGE[0]:g} "
-    f"to {RANGE[1]:g} dB; in brackets the share of that range that the codec's own curve covers, if it is not "
-    "all of it.",
+    "Bytes relative to the smallest file of any image library at equal PSNR: geometric mean over "
+    f"{RANGE[0]:g} to {RANGE[1]:g} dB; in brackets the share of that range that the codec's own curve covers, "
+    "unless it is all of it.",
     "A memory counts as a whole file, with headers, tables and weights; an image file with its headers.",
 )
 
@@ -113,7 +113,8 @@ def _of_set(name: str, cells: Cells) -> Table:
     notes = ["Images per second of CPU time on one core, averaged over rates, training included."]
     if chosen is not None:
         notes.append(
-            f"By default `{FAST}` chooses {chosen.codec}: {chosen.bytes:,.0f} B per image, {chosen.psnr:.1f} dB."
+            f"By default, `{FAST}` chooses {chosen.codec}: {chosen.bytes:,.0f} B per image at "
+            f"{chosen.psnr:.1f} dB."
         )
     shape = "x".join(map(str, first.image_shape))
     return Table.of(f"{name}: {first.images} images, {shape}", records, notes)
