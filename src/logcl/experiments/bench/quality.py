@@ -103,7 +103,7 @@ def relative_bytes(curve: Curve, references: Sequence[Curve]) -> tuple[float | N
     Returns the geometric mean of the ratio over `RANGE`, where it is defined (None: nowhere), and the share
     of the range where it is. The reference at each PSNR is the smallest file of at least that quality.
     """
-    best = np.fmin.reduce([bytes_at(other, _GRID, or_better=True) for other in references])
-    logs = np.log(bytes_at(curve, _GRID) / best) if references else np.full(len(_GRID), np.nan)
+    best = np.fmin.reduce([bytes_at(other, _GRID, or_better=True) for other in references or [()]])
+    logs = np.log(bytes_at(curve, _GRID) / best)
     defined = np.isfinite(logs)
     return float(np.exp(logs[defined].mean())) if defined.any() else None, float(defined.mean())

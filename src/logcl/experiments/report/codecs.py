@@ -28,7 +28,7 @@ TITLE = "codecs: bytes, distortion and speed"
 _SHOWN = (24.0, 26.5, 29.0, 31.5, 34.0)  # dB
 _NOTES = (
     "Bytes relative to the smallest file of any image library at equal PSNR: geometric mean over "
-    f"{RANGE[0]:g} to {RANGE[1]:g} dB; in brackets the share of that range that the codec's own curve covers, "
+    f"{RANGE[0]:g} to {RANGE[1]:g} dB; in brackets the share of that range that the codec's curve covers, "
     "unless it is all of it.",
     "A memory counts as a whole file, with headers, tables and weights; an image file with its headers.",
 )
@@ -49,14 +49,18 @@ def found_in(folder: Path) -> dict[str, list[Measured]]:
 
 def in_order(cells: Iterable[Measured]) -> list[Measured]:
     """By image set, our codecs before image files."""
-    sets, files = list(IMAGE_SETS), list(LIBRARIES)
+    sets = list(IMAGE_SETS)
 
     def place(cell: Measured) -> tuple[Any, ...]:
         number = sets.index(cell.image_set) if cell.image_set in sets else len(sets)
-        library = files.index(cell.codec) if cell.codec in files else -1
-        return number, cell.image_set, library, cell.codec != FAST, cell.codec
+        return number, cell.image_set, _codec_place(cell.codec)
 
     return sorted(cells, key=place)
+
+
+def _codec_place(codec: str) -> tuple[int, str]:
+    known = [FAST, *LIBRARIES]
+    return (known.index(codec), "") if codec in known else (0, codec)
 
 
 def _by_set(cells: Cells) -> list[tuple[str, list[Measured]]]:
@@ -77,8 +81,7 @@ def tables(cells: Cells) -> list[Table]:
             part = f" ({covered:.0%})" if round(covered, 2) < 0.99 else ""
             text = "–" if ratio is None else f"{ratio:.2f}{part}"
             records.setdefault(cell.codec, dict.fromkeys((n for n, _ in by_set), "–"))[name] = text
-    order = {cell.codec: None for cell in sorted(in_order(cells), key=lambda cell: not cell.ours)}
-    overview = [{"codec": codec, **records[codec]} for codec in order]
+    overview = [{"codec": codec, **records[codec]} for codec in sorted(records, key=_codec_place)]
     found = [Table.of("Bytes against the best library, at equal PSNR", overview, _NOTES)]
     return found + [_of_set(name, mine) for name, mine in by_set]
 
