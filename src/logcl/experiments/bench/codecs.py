@@ -170,8 +170,9 @@ def run(
                 yield Event(cell.name, "done", seconds=monotonic() - began)
             except Busy:
                 yield Event(cell.name, "elsewhere")
-            except LogCLError as error:
-                yield Event(cell.name, "failed", str(error))
+            except Exception as error:  # noqa: BLE001 - whatever a codec of another package raises
+                known = isinstance(error, LogCLError)
+                yield Event(cell.name, "failed", str(error) if known else repr(error))
 
 
 def _versions() -> dict[str, str]:
