@@ -9,7 +9,7 @@ from PIL import Image
 
 from logcl.core.errors import EngineFailed
 from logcl.core.progress import Silent
-from logcl.experiments.bench import codec_rates
+from logcl.experiments.bench import codec_rates, codecs
 from logcl.experiments.bench.codecs import Cell, finished, grid, in_child, path_of
 from logcl.experiments.bench.image_sets import IMAGE_SETS, ImageSet, from_source
 from logcl.experiments.bench.quality import bytes_at, ms_ssim, psnr, relative_bytes
@@ -227,3 +227,21 @@ def test_what_there_is_not_is_said(logcl, tmp_path, arguments, problem):
     ran = logcl("bench", *arguments, "--out", tmp_path)
     assert ran.code == 2
     assert problem in ran.err
+
+
+def test_a_codec_that_fails_is_reported_and_measured_next_time(monkeypatch, photographs, tmp_path):
+    def failing(*_):
+        raise RuntimeError("out of order")
+
+    np.savez(tmp_path / "own.npz", x=photographs, y=np.zeros(24, np.int64))
+    (own,) = from_source(str(tmp_path / "own.npz"), []).values()
+    cells = [Cell(own, "webp"), Cell(own, "jpeg-444")]
+    choices = {"command": "", "data_dir": None, "progress": Silent()}
+    with monkeypatch.context() as patched:
+        patched.setattr(codecs, "in_child", failing)
+        events = list(codecs.run(cells, tmp_path, "smoke", **choices))
+    assert [event.state for event in events] == ["failed", "failed"]
+    assert "out of order" in events[0].problem
+    monkeypatch.setattr(codecs, "in_child", lambda function, *arguments: function(*arguments))
+    assert [event.state for event in codecs.run(cells, tmp_path, "smoke", **choices)] == ["done", "done"]
+    assert len(finished(cells, tmp_path, "smoke")) == 2
