@@ -43,7 +43,7 @@ class ImageSet:
             stream = open_stream(CATALOG[self.source], data_dir=data_dir, progress=progress)
             rows = np.concatenate(stream.members)
             yield from stream.source_x[rows[_some(len(rows), count)]]
-        elif self.source.endswith(".npz"):
+        elif self.source.lower().endswith(".npz"):
             x = read_npz_images(Path(self.source))
             yield from x[_some(len(x), count)]
         else:

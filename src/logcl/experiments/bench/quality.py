@@ -38,9 +38,11 @@ def ms_ssim(x: NDArray[np.uint8], z: NDArray[np.uint8]) -> Values:
     scales divided by their sum. Colour: the mean over channels.
     """
     rows = rows_at_once(x.shape[1:])
-    blocks = [slice(start, start + rows) for start in range(0, len(x), rows)]
-    units = [(to_unit(torch.from_numpy(x[b])), to_unit(torch.from_numpy(z[b]))) for b in blocks]
-    return np.concatenate([_ms_ssim(*pair).double().numpy() for pair in units])
+    found = []
+    for start in range(0, len(x), rows):
+        pair = [to_unit(torch.from_numpy(images[start : start + rows])) for images in (x, z)]
+        found.append(_ms_ssim(*pair).double().numpy())
+    return np.concatenate(found)
 
 
 def _ms_ssim(x: Tensor, z: Tensor) -> Tensor:
