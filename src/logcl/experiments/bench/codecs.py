@@ -148,7 +148,7 @@ def run(
     open_cells = [cell for cell in cells if cell.name not in done]
     for image_set, group in groupby(open_cells, lambda cell: cell.image_set):
         mine = list(group)
-        small = prod(image_set.shape) <= 3072
+        small = prod(image_set.shape) <= 3 * 64 * 64
         count = {"smoke": 16, "small": 512 if small else 128, "full": 512}[scale]
         try:
             x = image_set.load(count, data_dir, progress)

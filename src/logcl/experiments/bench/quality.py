@@ -103,9 +103,17 @@ def relative_bytes(curve: Curve, references: Sequence[Curve]) -> tuple[float | N
     """Bytes of a codec relative to the best of others at equal PSNR, as by Bjøntegaard (2001).
 
     Returns the geometric mean of the ratio over `RANGE`, where it is defined (None: nowhere), and the share
-    of the range where it is. The reference at each PSNR is the smallest file of at least that quality.
+    of the range where it is. The reference at each PSNR is the smallest file of at least that quality. A
+    curve of a single point, which covers nothing, is compared at that point.
     """
-    best = np.fmin.reduce([bytes_at(other, _GRID, or_better=True) for other in references or [()]])
-    logs = np.log(bytes_at(curve, _GRID) / best)
-    defined = np.isfinite(logs)
-    return float(np.exp(logs[defined].mean())) if defined.any() else None, float(defined.mean())
+
+    def logs(at: Values) -> Values:
+        best = np.fmin.reduce([bytes_at(other, at, or_better=True) for other in references or [()]])
+        ratios: Values = np.log(bytes_at(curve, at) / best)
+        return ratios[np.isfinite(ratios)]
+
+    found = logs(_GRID)
+    share = len(found) / len(_GRID)
+    if not share:
+        found = logs(np.array([quality for quality, _ in curve if RANGE[0] <= quality <= RANGE[1]]))
+    return float(np.exp(found.mean())) if len(found) else None, share
