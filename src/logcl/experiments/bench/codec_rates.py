@@ -30,7 +30,7 @@ from logcl.streams import Pixels
 FAST = "fast"
 """The codec that this preset chooses."""
 _TARGETS = (24.0, 26.5, 29.0, 31.5, 34.0)  # dB
-_QUALITIES = (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)  # 100 is lossless in JPEG XL
+_QUALITIES = (0, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)  # 100 is lossless in JPEG XL
 _FEW_STEPS = {"codec.epochs": 1, "codec.min_steps": 4}
 
 

@@ -179,7 +179,7 @@ def _drawing(name: str, cells: Cells) -> Drawing:
     texts = "{label}: {y} at {x}", "{label} reaches {y} at {x}"
     hover, ends = plot(axes, lines, texts, "{:,.0f} B".format, "{:.1f} dB".format, look)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.xaxis.set_minor_formatter(lambda value, _: f"{value:,.0f}" if f"{value:g}"[0] in "25" else "")
+    axes.xaxis.set_minor_formatter(lambda value, _: f"{value:,.0f}" if f"{value:g}"[0] in "235" else "")
     axes.set(xlabel="bytes per image, everything counted", ylabel="PSNR dB")
     axes.grid(which="both")
     figure.legend(loc="outside lower center", ncols=columns, handlelength=2.5)
