@@ -6,7 +6,6 @@ a folder.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -185,8 +184,7 @@ def _versions() -> dict[str, str]:
 
 def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a new process, so that no earlier codec's memory counts for this one."""
-    default = (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
-    with ProcessPoolExecutor(1, get_context("spawn"), signal.signal, default) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         try:
             return pool.submit(function, *arguments).result()
         except BrokenProcessPool as error:
