@@ -14,10 +14,10 @@ test: install lint types imports
 long: install
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m long
 
-# Every bench at its smallest: two minutes. Needs the data sets: see `logcl data list`.
+# Every bench at its smallest: three minutes. Needs the data sets: see `logcl data list`.
 smoke: install
 	@rm -rf runs/smoke
-	@for bench in table1 table2 extreme bytes growth; do \
+	@for bench in table1 table2 extreme bytes growth codecs; do \
 	  $(BIN)/logcl bench $$bench --scale smoke --out runs/smoke || exit 1; done
 
 # The tables and figures of results/ and the README, made anew from the result files.

@@ -31,6 +31,8 @@ BRIEFLY = (
     ("logcl train ", "logcl train --set classifier.width=8 "),
     ("growth --scale small", "growth --scale smoke --methods logcl"),  # `make smoke` runs all benches
     ("table1 --scale small", "table1 --scale smoke --methods joint --streams mnist"),
+    ("codecs --scale small", "codecs --scale smoke --sets mnist --codecs cosine,webp"),
+    ("--source photos/", "--source photos/ --scale smoke --sides 32 --codecs cosine,webp"),
     ("--scale small", "--scale smoke --methods joint"),
     ("run cifar100 --preset offline", "run photos/ --tasks 2 --preset offline --set classifier.epochs=1"),
     ("--seeds 3", "--seeds 1"),

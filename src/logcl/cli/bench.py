@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from logcl.cli import console
+from logcl.cli.bench_codecs import bench_codecs, chosen, print_tables
 from logcl.core.errors import BadSettings
 from logcl.core.text import human_bytes, human_seconds
 
@@ -21,8 +22,14 @@ if TYPE_CHECKING:
     from logcl.experiments.result import Result
 
 
+CODECS = "codecs"
+"""The bench that runs no experiments."""
+
+
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="table1, table2, extreme, bytes or growth.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="table1, table2, extreme, bytes, growth or codecs.")
+    ],
     scale: Annotated[
         Literal["smoke", "small", "full"],
         typer.Option(help="smoke: a quick test; small: a quarter of an hour; full: the size in the paper."),
@@ -30,6 +37,20 @@ def bench(
     methods: Annotated[str | None, typer.Option(help="Only these methods, separated by commas.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, counting up from 0.")] = None,
     streams: Annotated[str | None, typer.Option(help="Only these streams, separated by commas.")] = None,
+    sets: Annotated[
+        str | None, typer.Option(help="codecs: only these image sets, separated by commas.")
+    ] = None,
+    codecs: Annotated[
+        str | None, typer.Option(help="codecs: only these codecs, separated by commas.")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="codecs: your own images, a folder of class-named folders or an .npz file."),
+    ] = None,
+    sides: Annotated[
+        str | None,
+        typer.Option(help="codecs: sizes for --source, separated by commas, e.g. 64,128 or 1x28x28."),
+    ] = None,
     out_dir: Annotated[
         Path, typer.Option("--out", help="Folder for the results, one sub-folder per bench.")
     ] = Path("results"),
@@ -39,21 +60,31 @@ def bench(
     quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Run a grid of experiments and show its tables.
+    """Run a grid of experiments, or measure codecs, and show the tables.
 
     Finished experiments are kept and not repeated: the same command resumes an interrupted grid, and several
     processes may share one.
     """
+    for_codecs = {"sets": sets, "codecs": codecs, "source": source, "sides": sides}
+    for_runs = {"methods": methods, "seeds": seeds, "streams": streams, "address": address}
+    if engine != "local":
+        for_runs["engine"] = engine
+    for option, value in (for_runs if name == CODECS else for_codecs).items():
+        if value is not None:
+            raise BadSettings(f"--{option} is not an option of the bench {name}; leave it out")
+    if name == CODECS:
+        bench_codecs(scale, for_codecs, out_dir / name, data_dir=data_dir, quiet=quiet, as_json=as_json)
+        return
     from logcl.experiments.bench import grid
     from logcl.experiments.bench.benches import BENCHES
     from logcl.experiments.bench.tables import TABLES
     from logcl.methods import METHODS
 
     if name not in BENCHES:
-        raise BadSettings(f"there is no bench {name!r}; choose one of: {', '.join(BENCHES)}")
-    cells = BENCHES[name].grid(scale, seeds, _chosen(methods, METHODS, "method"))
+        raise BadSettings(f"there is no bench {name!r}; choose one of: {', '.join([*BENCHES, CODECS])}")
+    cells = BENCHES[name].grid(scale, seeds, chosen(methods, METHODS, "method"))
     if streams is not None:
-        wanted = _chosen(streams, {cell.stream for cell in cells}, "stream of this bench")
+        wanted = chosen(streams, {cell.stream for cell in cells}, "stream of this bench")
         cells = [cell for cell in cells if wanted and cell.stream in wanted]
     if not cells:
         of_bench = dict.fromkeys(cell.method for cell in BENCHES[name].grid(scale, 1))
@@ -76,10 +107,7 @@ def bench(
     if as_json:
         console.print_json({"tables": [{"title": t.title, "rows": t.records()} for t in tables]})
     else:
-        for table in tables:
-            console.print_table(table.columns, table.rows, f"\n{table.title}")
-            for note in table.notes:
-                console.out.print(note)
+        print_tables(tables)
         console.out.print(f"\nresults      {place.folder} ({len(finished)} of {len(cells)} cells)")
         if finished:
             from logcl.experiments.report import benches  # matplotlib is slow to import
@@ -93,15 +121,6 @@ def bench(
         for event in failed:
             console.err.print(f"logcl: {event.cell.name} failed: {event.problem}")
         raise typer.Exit(1)
-
-
-def _chosen(text: str | None, known: Collection[str], what: str) -> set[str] | None:
-    if text is None:
-        return None
-    names = {part.strip() for part in text.split(",")}
-    for name in sorted(names - set(known)):
-        raise BadSettings(f"there is no {what} {name!r}; choose from: {', '.join(known)}")
-    return names
 
 
 class _View:
