@@ -31,13 +31,14 @@ SCALES = {
 }
 TORTURE = ROOT / "results" / "torture"
 SPEED = ROOT / "results" / "bench"
+CODECS = ROOT / "results" / "codecs"
 
 
 def folders() -> list[Path]:
     return sorted(
         path
         for path in (ROOT / "results").iterdir()
-        if path not in (TORTURE, SPEED) and any(path.glob("*.json"))
+        if path not in (TORTURE, SPEED, CODECS) and any(path.glob("*.json"))
     )
 
 

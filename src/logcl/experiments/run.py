@@ -159,8 +159,8 @@ def _result(
         examples=examples,
         max_generation=generations,
         trap=trap,
-        hardware=_hardware(),
-        commit=_commit(),
+        hardware=hardware_here(),
+        commit=commit_here(),
         finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
     )
 
@@ -179,7 +179,7 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), **packages}
 
 
-def _hardware() -> dict[str, str | int]:
+def hardware_here() -> dict[str, str | int]:
     """Processor, cores, threads in use, operating system."""
     processor = platform.processor() or platform.machine()
     if sys.platform == "linux":
@@ -193,7 +193,7 @@ def _hardware() -> dict[str, str | int]:
     }
 
 
-def _commit() -> str | None:
+def commit_here() -> str | None:
     """Commit of the checkout this code runs from, with a + after local changes; None if it is installed."""
 
     def git(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -39,7 +39,7 @@ from logcl.experiments.bench.grid import Scale
 from logcl.experiments.bench.image_sets import ImageSet
 from logcl.experiments.bench.quality import Curve
 from logcl.experiments.result import make_folder
-from logcl.experiments.run import _commit, _hardware
+from logcl.experiments.run import commit_here, hardware_here
 
 
 class Measured(Frozen):
@@ -162,8 +162,8 @@ def run(
                     measured = Measured(
                         image_set=image_set.name, source=image_set.source, image_shape=image_set.shape,
                         images=len(x), codec=cell.codec, points=tuple(points), peak_bytes=peak,
-                        command=command, versions=_versions(), hardware={**_hardware(), "threads": 1},
-                        commit=_commit(), finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                        command=command, versions=_versions(), hardware={**hardware_here(), "threads": 1},
+                        commit=commit_here(), finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                     )  # fmt: skip
                     write_atomically(path, measured.model_dump_json(indent=1).encode() + b"\n")
                 yield Event(cell.name, "done", seconds=monotonic() - began)
