@@ -163,7 +163,8 @@ def run(
                         image_set=image_set.name, source=image_set.source, image_shape=image_set.shape,
                         images=len(x), codec=cell.codec, points=tuple(points), peak_bytes=peak,
                         command=command, versions=_versions(), hardware={**hardware_here(), "threads": 1},
-                        commit=commit_here(), finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                        commit=commit_here(),
+                        finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                     )  # fmt: skip
                     write_atomically(path, measured.model_dump_json(indent=1).encode() + b"\n")
                 yield Event(cell.name, "done", seconds=monotonic() - began)
