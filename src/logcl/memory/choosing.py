@@ -19,7 +19,8 @@ from logcl.memory.trials import Trial
 from logcl.nn.training import Work, generator_for
 
 _IMAGES, _VALUES = 48, 2**21  # images that candidates are tried on; values in all of them at most
-_SHORT, _DEAR = 0.3, 1.1  # a candidate may miss the quality by this many dB, or the bytes by this factor
+_DECIBEL = 1.12  # factor on the bytes for another dB, typically
+_FAR = 1.0  # dB by which a candidate may miss the target; on few images none meets it exactly
 
 
 class Choice(Frozen):
@@ -78,11 +79,13 @@ def _some(x: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _rank(trial: Trial, asked: AutoSettings) -> tuple[float, float]:
-    """Smaller is better: candidates that meet the target first, then by bytes, or by quality."""
+    """Smaller is better: those that meet the target first, then by what they would take exactly on target."""
     if asked.psnr is not None:
-        return max(asked.psnr - trial.psnr - _SHORT, 0), trial.bytes_per_sample
+        missing = asked.psnr - trial.psnr
+        return max(missing - _FAR, 0), trial.bytes_per_sample * _DECIBEL**missing
     assert asked.bytes_per_sample is not None
-    return max(trial.bytes_per_sample / asked.bytes_per_sample - _DEAR, 0), -trial.psnr
+    excess = math.log(trial.bytes_per_sample / asked.bytes_per_sample, _DECIBEL)
+    return max(excess - _FAR, 0), excess - trial.psnr
 
 
 def _bytes(tensors: dict[str, Any]) -> int:
