@@ -42,7 +42,7 @@ TRIALS: dict[str, Callable[[Path], Outcome]] = {
     "readers": lambda folder: readers.trial(8, 5, folder),
     "first-writers": lambda folder: first_writers.trial(500, SEED, folder),
     "after-commit": lambda folder: after_commit.trial(500, SEED, folder),
-    "interrupts": lambda folder: interrupts.trial(None, SEED, folder),
+    "interrupts": lambda folder: interrupts.trial(1000, SEED, folder),
     "files": lambda folder: fuzz.files(folder, seconds=600, seed=SEED),
     "images": lambda folder: fuzz.images(folder, seconds=600, seed=SEED),
     "resources": lambda folder: resources.trial(221, SEED, folder),

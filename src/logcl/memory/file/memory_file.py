@@ -79,7 +79,7 @@ class MemoryFile:
                 with sqlite.connect(partial, "rwc") as database:
                     database.execute(f"PRAGMA page_size = {PAGE}")
                     database.execute("PRAGMA auto_vacuum = FULL")
-                    with sqlite.transaction(database):
+                    with sqlite.Transaction(database):
                         database.execute(f"PRAGMA application_id = {sqlite.APPLICATION_ID}")
                         database.execute(sqlite.SCHEMA)
                         _write(database, fields, made.parts, {**parts, **unlisted})

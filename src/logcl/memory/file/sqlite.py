@@ -68,7 +68,7 @@ def committing(path: Path, is_done: Callable[[], bool] = lambda: False) -> Itera
     with (
         write_errors(path, is_done),
         connect(path, "rw", _LONG_WAIT) as database,
-        transaction(database),
+        Transaction(database),
     ):
         _check_kind(path, database)  # another file may have taken its place since it was read
         yield database
@@ -148,17 +148,25 @@ def write_errors(path: Path, is_done: Callable[[], bool] = lambda: False) -> Ite
         ) from error
 
 
-@contextmanager
-def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """A write transaction, rolled back on any error."""
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
+class Transaction:
+    """A write transaction, rolled back on any error.
+
+    Not a generator: one that an interrupt leaves behind would be closed after the database, with a traceback.
+    """
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self.database = database
+
+    def __enter__(self) -> None:
+        self.database.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.database.execute("COMMIT")
+        finally:
+            if self.database.in_transaction:
+                self.database.execute("ROLLBACK")
 
 
 def version(database: sqlite3.Connection) -> int:
