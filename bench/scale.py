@@ -34,6 +34,7 @@ from training import train_network
 from logcl import Memory
 from logcl.allocation import Slot
 from logcl.cli.plan import codec_of
+from logcl.codecs import registry
 from logcl.core.settings import ImageShape
 from logcl.memory.choosing import choose
 from logcl.memory.file.sqlite import PAGE
@@ -167,13 +168,24 @@ def measure_codec(kind: Kind, quick: bool) -> CodecCosts:
         level, starts = Slot(0, 1, count), [start.codec] if start else []
         return LocalModel.fit(level, raw(x[:count], y[:count]), settings, 0, None, starts)[0]
 
+    def merged(part: LocalModel) -> LocalModel:
+        """The level with nothing new, as a fit that copies its codes."""
+        return LocalModel.fit(Slot(0, 1, len(part)), raw(x[:0], y[:0]), settings, 0, merged=[part])[0]
+
     def stored_bytes(model: LocalModel) -> int:
         return sum(map(len, Fit.of(model, np.arange(len(model))).parts.values()))
 
     # Networks start from the largest level; of other codecs only a figure is reused, any size will do.
     name, network = codec_of(settings)
-    first = fitted(sizes[-1] if name == "autoencoder" else sizes[1], None)
-    fits = {count: timed(lambda count=count: fitted(count, first)) for count in sizes}
+    copies = registry.find(name).copies_codes
+    if copies:
+        few_new = raw(x[: sizes[1]], y[: sizes[1]])
+        encode_seconds, first = timed(lambda: LocalModel.fit(Slot(0, 1, sizes[1]), few_new, settings, 0)[0])
+        whole = fitted(sizes[-1], first)
+        fits = {count: timed(lambda count=count: merged(whole.select(np.arange(count)))) for count in sizes}
+    else:
+        first = fitted(sizes[-1] if name == "autoencoder" else sizes[1], None)
+        fits = {count: timed(lambda count=count: fitted(count, first)) for count in sizes}
     large, drawn = fits[sizes[-1]][1], np.random.default_rng(0)
 
     def draw() -> None:
@@ -187,6 +199,7 @@ def measure_codec(kind: Kind, quick: bool) -> CodecCosts:
         network=network,
         images=kind.name,
         fits=tuple((count, _rounded(seconds)) for count, (seconds, _) in fits.items()),
+        encode_seconds=_rounded(encode_seconds / sizes[1]) if copies else None,
         decode_seconds=_rounded(timed(large.replay)[0] / sizes[-1]),
         fetch_seconds=_rounded(timed(draw, 3 * REPEATS)[0] / min(128, sizes[-1])),
         sample_bytes=_rounded(per_sample),

@@ -138,3 +138,7 @@ def test_errors_by_encoding_and_by_age():
     assert [(run.generation, run.count) for run in aged] == [(-1, 5), (0, 50), (1, 20)]
     assert np.allclose(aged[1].errors, [0.28])
     assert np.allclose(aged[2].errors, [0.4, 0.2])
+
+
+def test_nothing_new_has_no_history():
+    assert encoded((), np.empty(0)) == ()

@@ -125,7 +125,7 @@ def encoded(runs: Sequence[Run], errors: NDArray[np.floating], *, coarsened: boo
     Neighbours of equal history length become one run with their mean history, so that a level has about as
     many runs as it has distinct sources. `coarsened`: not a new generation.
     """
-    added = np.split(errors, np.cumsum([run.count for run in runs])[:-1])
+    added = np.split(errors, np.cumsum([run.count for run in runs])[:-1]) if runs else []
     longer = [
         Run(run.count, (*run.errors, float(mine.mean())), run.generation + (not coarsened))
         for run, mine in zip(runs, added, strict=True)

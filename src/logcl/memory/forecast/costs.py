@@ -25,6 +25,8 @@ class CodecCosts(Frozen):
     """The images that were measured."""
     fits: tuple[tuple[int, float], ...] = Field(min_length=1)
     """(samples, seconds) of fitting a level with a warm start from another one, ascending."""
+    encode_seconds: float | None = Field(None, gt=0)
+    """Per new sample, if a fit copies the codes of merged levels; `fits` then only copy."""
     decode_seconds: float = Field(gt=0)
     """Per sample, when a whole level is decoded."""
     fetch_seconds: float = Field(gt=0)
@@ -55,7 +57,14 @@ class ClassifierCosts(Frozen):
 
 
 Row = TypeVar("Row", CodecCosts, ClassifierCosts)
-_PER_SAMPLE = ("decode_seconds", "fetch_seconds", "sample_bytes", "ram_bytes", "train_seconds")
+_PER_SAMPLE = (
+    "encode_seconds",
+    "decode_seconds",
+    "fetch_seconds",
+    "sample_bytes",
+    "ram_bytes",
+    "train_seconds",
+)
 
 
 class Measured(Frozen):
@@ -111,7 +120,7 @@ def pick_costs(
 def _scaled(row: Row, image_shape: ImageShape) -> Row:
     """The costs for another image shape: what belongs to a sample grows with the values of its image."""
     ratio = math.prod(image_shape) / math.prod(row.image_shape)
-    update: dict[str, Any] = {name: ratio * value for name, value in row if name in _PER_SAMPLE}
+    update: dict[str, Any] = {name: ratio * value for name, value in row if name in _PER_SAMPLE and value}
     if isinstance(row, CodecCosts):
         update["fits"] = tuple((samples, ratio * seconds) for samples, seconds in row.fits)
     return row.model_copy(update={"image_shape": image_shape, **update})

@@ -185,8 +185,14 @@ def _work(retraining: Retraining, load: Load, costs: Costs) -> NDArray[np.float6
         longest[used > 0] = codec.fit_seconds(samples)
         written += used * (samples * codec.sample_bytes + codec.level_bytes)
     fitted = retraining.fitted.astype(np.float64) * load.unit
-    replay = retraining.replayed.astype(np.float64) * (load.unit * codec.decode_seconds)
-    network, transfer = _sent(fitted * math.prod(load.image_shape) + written, load)
+    replayed = retraining.replayed.astype(np.float64) * load.unit
+    raw, replay = fitted, replayed * codec.decode_seconds
+    if codec.encode_seconds is not None:  # merged levels travel and arrive as they are
+        raw, replay = fitted - replayed, np.zeros_like(replayed)
+        fits += raw * codec.encode_seconds
+        longest += raw * codec.encode_seconds
+        written += replayed * codec.sample_bytes
+    network, transfer = _sent(raw * math.prod(load.image_shape) + written, load)
     parallel = np.maximum(longest, fits / (load.nodes * load.cores))
     return np.stack([fitted, replay + fits, replay + parallel + transfer, network])
 
