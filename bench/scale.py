@@ -133,11 +133,11 @@ KINDS = {
     kind.images.__name__: kind
     for kind in (
         Kind(small_digits, (1, 8, 8), "MNIST at 8x8", (1, 128, 8192), 32768),
-        Kind(mnist, (1, 28, 28), "MNIST", (1, 512, 16384), 32768),
-        Kind(cifar, (3, 32, 32), "CIFAR-100", (1, 128, 8192), 8192),
-        Kind(tiles, PHOTOGRAPH, "grids of 7x7 CIFAR-100 images", (1, 128, 1024), 512),
-        Kind(photographs, PHOTOGRAPH, "crops of three photographs", (1, 128, 1024), 512),
-        Kind(enlarged, PHOTOGRAPH, "CIFAR-100 enlarged seven times", (1, 128, 1024), 512),
+        Kind(mnist, (1, 28, 28), "MNIST", (1, 512, 8192), 4096),
+        Kind(cifar, (3, 32, 32), "CIFAR-100", (1, 128, 4096), 2048),
+        Kind(tiles, PHOTOGRAPH, "grids of 7x7 CIFAR-100 images", (1, 128, 512), 256),
+        Kind(photographs, PHOTOGRAPH, "crops of three photographs", (1, 128, 512), 256),
+        Kind(enlarged, PHOTOGRAPH, "CIFAR-100 enlarged seven times", (1, 128, 512), 256),
     )
 }
 TRAINING = {(1, 8, 8): (128, 32), (1, 28, 28): (128, 16), (3, 32, 32): (128, 4), PHOTOGRAPH: (16, 3)}
