@@ -98,7 +98,7 @@ def _checked(found: Measured) -> str:
 
 def _costs_tables(found: Measured) -> str:
     codecs: list[tuple[str, ...]] = [
-        ("images", "shape", "codec", "fit, ms per sample", "decode, ms", "decode at random, ms",
+        ("images", "shape", "codec", "fit, ms per sample", "encode, ms", "decode, ms", "decode at random, ms",
          "bytes per sample", "of raw", "bytes per level", "main memory per sample"),
     ]  # fmt: skip
     for row in found.codecs:
@@ -110,6 +110,7 @@ def _costs_tables(found: Measured) -> str:
                 "x".join(map(str, row.image_shape)),
                 f"{row.codec}, {row.network}" if row.network else row.codec,
                 f"{1000 * seconds / samples:.3g}",
+                f"{1000 * row.encode_seconds:.3g}" if row.encode_seconds else "–",
                 f"{1000 * row.decode_seconds:.3g}",
                 f"{1000 * row.fetch_seconds:.3g}",
                 f"{row.sample_bytes:,.0f}",

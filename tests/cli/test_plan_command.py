@@ -14,6 +14,7 @@ from logcl.core.errors import BadSettings
 
 PAGE = [
     "--samples", "1e9", "--image-shape", "3x224x224", "--per-day", "1e6", "--nodes", "64", "--cores", "32",
+    "--unit", "128",
 ]  # fmt: skip
 
 
