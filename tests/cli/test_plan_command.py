@@ -75,7 +75,7 @@ def test_the_forecast_of_the_page(logcl):
         "0 to 1,000,000,000 of 3x224x224 in 1,000 days",
         "13, one per 1-bit of 11101110011010110010100; units of 128 samples",
         "5.6 on average, 23 at most",
-        ", so tasks queue up",
+        "% of each day",
         "day 537, from 536,000,000 to 537,000,000 samples",
         "at 1,073,741,824 samples, 73.7 days after the end",
         "64 x 32 cores",
