@@ -179,3 +179,14 @@ def test_the_fullest_file_is_within_the_limits(sample_bytes, level_bytes, unit):
     assert most * sample_bytes <= MAX_FILE
     assert row(most + 1) > MAX_ROW * (1 - 1e-9) or (most + 1) * sample_bytes > MAX_FILE
     assert found.files == -(-(10**9) // max(most, 1))
+
+
+def test_where_codes_are_copied_only_new_samples_are_encoded():
+    costs = pick_costs((3, 32, 32), "image_file")
+    codec, unit = costs.codec, 16
+    load = Load(image_shape=(3, 32, 32), start=480, samples=960, per_day=480, per_task=480, unit=unit)
+    found = forecast(load, costs)
+    fitted = allocation.plan(480, 960, unit).train
+    copies = sum(codec.fit_seconds(slot.samples) for slot in fitted)
+    assert found.task_mean.core_seconds == pytest.approx(copies + 480 * codec.encode_seconds)
+    assert found.task_mean.samples > 480
