@@ -96,7 +96,7 @@ def _prepare(stream: Stream, folder: Path) -> Scene:
     first = next(iter(stream))
     path = folder / "m.logcl"
     steps = _STEPS[stream.name]
-    recipe = {"codec.epochs": 1, "codec.min_steps": steps}
+    recipe = {"codec.name": "autoencoder", "codec.epochs": 1, "codec.min_steps": steps}
     memory = Memory.open(path, stream.image_shape, unit=_UNIT, settings=recipe)
     memory.absorb(first.x[:20], first.y[:20])
     start = path.read_bytes()
