@@ -95,7 +95,8 @@ def test_the_table_of_what_was_done_to_memory_files_is_what_was_counted(made):
     assert made.tortured(page) == page
     trials = [json.loads(path.read_text()) for path in made.TORTURE.glob("*.json")]
     assert {trial["trial"] for trial in trials} >= {
-        "power", "disk", "flips", "kills", "readers", "files", "images", "first writers", "after commit"
+        "power", "disk", "flips", "kills", "readers", "files", "images", "first writers", "after commit",
+        "interrupts",
     }  # fmt: skip
     assert all(trial["lost"] == 0 and trial["tried"] > 0 for trial in trials)
     assert next(trial["tried"] for trial in trials if trial["trial"] == "kills") >= 200

@@ -49,7 +49,7 @@ def trial(tries: int | None, seed: int, folder: Path) -> Outcome:
         shutil.rmtree(folder / scratch, ignore_errors=True)
     return tally.outcome(
         "interrupts",
-        "Ctrl-C at every line of a commit and of what follows it, in `logcl absorb` (into a memory, and into "
+        "Ctrl-C at any line of a commit and of what follows it, in `logcl absorb` (into a memory, and into "
         "a new one) and in `logcl train`: what the command says is what the file holds, which is "
         "intact and can be written to",
     )
