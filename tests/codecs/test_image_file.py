@@ -172,3 +172,17 @@ def test_shells_that_are_garbage_are_refused(x):
 def test_images_with_two_channels_are_refused():
     with pytest.raises(BadSettings, match=r"1 or 3 channels.*2x8x8.*--codec"):
         fit_codec(np.zeros((3, 2, 8, 8), np.uint8), ImageFileSettings(psnr=30))
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 64, 64)])
+@pytest.mark.parametrize("value", [0, 90, 255])
+def test_uniform_images_stay_as_they_are(shape, value):
+    """They cost next to nothing at any quality, so there is nothing to gain from an error."""
+    x = np.full((40, *shape), value, np.uint8)
+    assert psnr(x, decoded(fit_codec(x, ImageFileSettings(psnr=26.5, speed=9)))) > 35
+
+
+def test_quality_is_reached_where_it_jumps():
+    """Blocks of noise: one step of quality more may mean several dB."""
+    x = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8), dtype=np.uint8).repeat(8, 2).repeat(8, 3)
+    assert psnr(x, decoded(fit_codec(x, ImageFileSettings(psnr=30, speed=8)))) > 29.8

@@ -16,8 +16,10 @@ from logcl.codecs.containers import HIGHEST, LOWEST, Container
 from logcl.codecs.file_codes import FileCodes
 from logcl.core.images import squared_errors
 
-TRIED, TRIALS = 24, 4
+TRIED, TRIALS = 24, 8
 """Images on which the first quality is chosen, and qualities tried at most."""
+_NEAR = 0.1  # dB from the target at which a quality is good enough to begin with
+_TINY = 32  # bytes of a code below which a lower quality saves nothing
 _BLOCK = 32  # images after which the quality is corrected
 _ERROR_SLOPE, _BYTES_SLOPE = -0.22, 0.11  # of 10 · log10 of error and of bytes, per step of quality: typical
 
@@ -29,6 +31,11 @@ class _Trial(NamedTuple):
     entries: list[bytes]
     measure: float
     """10 · log10 of what the target is about: mean squared error, or mean bytes."""
+
+    @property
+    def mean_bytes(self) -> float:
+        """Of the codes."""
+        return sum(map(len, self.entries)) / len(self.entries)
 
 
 class RateControl:
@@ -47,16 +54,20 @@ class RateControl:
         self.by_error = settings.psnr is not None
         self.target = -(settings.psnr or 0) if self.by_error else _decibel(settings.bytes_per_sample or 1)
         self.slope = _ERROR_SLOPE if self.by_error else _BYTES_SLOPE
+        self.lowest = 0 if self.by_error else LOWEST  # not dimmed for an error that would save nothing
 
     def encode(self, x: NDArray[np.uint8], start: int | None) -> tuple[list[bytes], int]:
         """The codes of images (n, C, H, W), and their mean quality."""
         some = x[:: -(-len(x) // TRIED)]
         trials: dict[int, _Trial] = {}
         quality = 45 if start is None else start
+        self.lowest = min(self.lowest, quality)
         while quality not in trials and len(trials) < TRIALS:
             trials[quality] = self._trial(some, quality)
+            if abs(trials[quality].measure - self.target) < _NEAR:
+                break
             quality = self._next(trials)
-        best = min(trials, key=lambda tried: abs(trials[tried].measure - self.target))
+        best = min(trials, key=lambda tried: self._miss(trials[tried]))
         if len(some) == len(x):
             return trials[best].entries, best
         entries = [b""] * len(x)
@@ -74,19 +85,31 @@ class RateControl:
             if left := len(x) - done:
                 # What the other images may spend on average, if all of them are like those so far.
                 rest = min(max((asked * len(x) - spent) / left, asked / 1.3), asked * 1.3)
-                change = (_decibel(rest) - _decibel(spent / done)) / self.slope
-                quality = min(max(round(weight / done + change), LOWEST), HIGHEST)
+                change = min(max((_decibel(rest) - _decibel(spent / done)) / self.slope, -10), 10)
+                quality = min(max(round(weight / done + change), self.lowest), HIGHEST)
         return entries, round(weight / len(x))
 
+    def _miss(self, trial: _Trial) -> float:
+        """How far a trial is from the target: poorer, or dearer, than asked for is four times as bad."""
+        miss = trial.measure - self.target
+        return 4 * miss if miss > 0 else -miss
+
     def _next(self, trials: Mapping[int, _Trial]) -> int:
-        """The quality that should meet the target, judged by the two nearest trials."""
-        near = sorted(trials, key=lambda tried: abs(trials[tried].measure - self.target))[:2]
-        if len(near) == 2:
-            slope = (trials[near[1]].measure - trials[near[0]].measure) / (near[1] - near[0])
-            if slope / self.slope > 0.2:  # not where both are as good as lossless
-                self.slope = slope
-        change = (self.target - trials[near[0]].measure) / self.slope
-        return min(max(near[0] + round(min(max(change, -50), 50)), LOWEST), HIGHEST)
+        """The quality to try next: between the nearest ones on both sides of the target, if there are."""
+        best = min(trials, key=lambda tried: abs(trials[tried].measure - self.target))
+        above = trials[best].measure > self.target
+        others = [tried for tried in trials if (trials[tried].measure > self.target) != above]
+        near = min(others, key=lambda tried: abs(tried - best), default=None)
+        if near is None:  # the slope is only typical: not too far at once
+            wanted = best + min(max((self.target - trials[best].measure) / self.slope, -40), 40)
+        else:
+            rise = (trials[near].measure - trials[best].measure) / (near - best)
+            self.slope = rise if rise / self.slope > 0 else self.slope
+            wanted = best + (self.target - trials[best].measure) / self.slope
+            wanted = min(max(wanted, min(near, best) + 1), max(near, best) - 1)
+        if wanted < 0 and 0 in trials and trials[0].mean_bytes > _TINY:
+            self.lowest = LOWEST
+        return min(max(round(wanted), self.lowest), HIGHEST)
 
     def _trial(self, x: NDArray[np.uint8], quality: int) -> _Trial:
         grey = x.shape[1] == 1
