@@ -42,7 +42,7 @@ def test_the_best_codec_of_the_bytes_wins(x):
     settings, choice = choose(override(preset("fast", SHAPE), {"codec.bytes_per_sample": 150}), x)
     assert settings.codec.bytes_per_sample == 150
     assert choice.trials[0].psnr == max(trial.psnr for trial in choice.trials)
-    assert choice.trials[0].bytes_per_sample == pytest.approx(150, rel=0.1)
+    assert choice.trials[0].bytes_per_sample == pytest.approx(150, rel=0.15)
 
 
 def test_images_that_no_file_can_hold_have_another_codec():
