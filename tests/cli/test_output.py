@@ -74,7 +74,7 @@ def test_a_reader_that_leaves_does_not_change_the_exit_code(arguments):
 
 
 @linux
-def test_work_goes_on_when_nobody_reads_and_verify_still_says_what_it_found(tmp_path):
+def test_work_continues_without_a_reader_and_verify_still_reports_what_it_found(tmp_path):
     memory = tmp_path / "m.logcl"
     for number in (1, 2, 3):
         images(tmp_path / "tasks" / str(number), (f"class {number}",), 4)

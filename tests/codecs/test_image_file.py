@@ -50,7 +50,7 @@ def test_a_shell_and_a_payload_are_the_file(name, channels, height, width, quali
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_quality_goes_on_below_zero(name, x):
+def test_quality_continues_below_zero(name, x):
     container = CONTAINERS[name]
     sizes, errors = [], []
     for quality in (40, 0, -16, -32, LOWEST):

@@ -104,7 +104,7 @@ def test_ctrl_c_while_torch_is_being_loaded(memory):
     assert "Traceback" not in err
 
 
-def test_an_interrupted_run_goes_on_with_the_same_command(tmp_path):
+def test_an_interrupted_run_resumes_with_the_same_command(tmp_path):
     out = tmp_path / "run"
     command = ["run", "digits", "--tasks", 2, "--out", out, "--evaluate", "final"]
     command += ["--set", f"codec.min_steps={STEPS}", "--set", "codec.epochs=1"]
@@ -126,7 +126,7 @@ def test_an_interrupted_run_goes_on_with_the_same_command(tmp_path):
     assert {path.name for path in out.iterdir()} == {"memory.logcl", "report.html", "result.json"}
 
 
-def test_a_second_writer_is_refused_at_once_and_readers_go_on(memory, tasks, logcl):
+def test_a_second_writer_is_refused_at_once_and_readers_continue(memory, tasks, logcl):
     process = start("absorb", memory.path, tasks[0])
     try:
         wait_for(lambda: lock_of(memory).exists() and lock_of(memory).read_text())

@@ -81,7 +81,7 @@ def interrupt(memory: Memory, images, labels, level: int) -> None:
 
 
 @pytest.mark.parametrize("level", [1, 2, 3])
-def test_it_goes_on_and_ends_the_same(memories, digits, level):
+def test_it_resumes_and_ends_the_same(memories, digits, level):
     unbroken, memory = memories
     whole = unbroken.absorb(*task(digits))
     assert [slot.level for slot in whole.plan.train] == [2, 1, 0]
@@ -132,7 +132,7 @@ def test_labels_in_another_order_are_another_task(digits):
     assert known != task_digest("", 255 - images, numbers, ("a", "b"))
 
 
-def test_damaged_work_is_told_and_trained_again(memories, digits):
+def test_damaged_work_is_reported_and_trained_again(memories, digits):
     unbroken, memory = memories
     unbroken.absorb(*task(digits))
     interrupt(memory, *task(digits), 3)

@@ -87,7 +87,7 @@ def test_no_half_file_is_left(tmp_path, source_of, kind, reason):
     assert held(tmp_path) == {}
 
 
-def test_nobody_answers(tmp_path, source_of, server):
+def test_no_server_answers(tmp_path, source_of, server):
     source = source_of("good")
     server.server_close()
     with pytest.raises(DataError, match=r"no connection.*set LOGCL_DATA"):

@@ -33,7 +33,7 @@ class Container(ABC):
 
     @abstractmethod
     def options(self, grey: bool, quality: int, speed: int) -> dict[str, Any]:
-        """What Pillow is told when it writes a file."""
+        """Options with which Pillow writes a file."""
 
     @abstractmethod
     def split(self, file: bytes) -> tuple[bytes, bytes]:

@@ -174,7 +174,7 @@ def inconsistency(now: Snapshot) -> str | None:
     try:
         distinct(now.classes)
     except ValueError as error:
-        return f"its classes cannot be told apart ({error})"
+        return f"its classes are not distinct ({error})"
     edges = [(held + 1, held), *((chunk.start, chunk.stop) for chunk in now.chunks)]
     if any(after[0] <= before[1] for before, after in pairwise(edges)) or edges[-1][1] > manifest.last:
         return "its buffer starts or ends elsewhere, or has two chunks in one place"

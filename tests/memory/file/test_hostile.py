@@ -415,7 +415,7 @@ def test_labels_have_a_length():
 def test_duplicate_classes(classes, digits):
     now = waiting(digits, [(1, 5)])
     now = replace(now, manifest=now.manifest.model_copy(update={"classes": classes}))
-    assert "cannot be told apart" in inconsistency(now)
+    assert "are not distinct" in inconsistency(now)
 
 
 def waiting(digits, places: list[tuple[int, int]], last: int = 5) -> Snapshot:

@@ -67,7 +67,7 @@ class MemoryFile:
         unlisted: Mapping[str, bytes],
         check: Callable[[Path], None] | None = None,
     ) -> None:
-        """Needs the writer lock, so that nobody else creates a memory of this name meanwhile."""
+        """Needs the writer lock, so that no other process creates a memory of this name meanwhile."""
         real = sqlite.real(self.path)
         partial = real.with_name(f".{real.name}.new")
         leftovers = (partial, partial.with_name(partial.name + "-journal"))

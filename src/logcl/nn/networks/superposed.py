@@ -1,4 +1,4 @@
-"""A decoder with a table whose rows are shared by several samples, told apart by sign masks.
+"""A decoder with a table whose rows are shared by several samples, which sign masks separate.
 
     address ── row of the table ─┐
     signs ─────────────────────── × ── hidden layer ── pixels
