@@ -158,7 +158,8 @@ class Effort:
 class Method(Part, abc.ABC):
     """A continual learner, which sees each task once, in order.
 
-    Everything it keeps from task to task is named in `kept`, or is an attribute with `state` and `restore`. Only this is counted, saved and restored; a subclass may also extend these two.
+    Everything it keeps from task to task is named in `kept`, or is an attribute with `state` and `restore`.
+    Only this is counted, saved and restored; a subclass may also extend these two.
     """
 
     name: ClassVar[str]
