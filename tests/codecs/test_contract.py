@@ -44,6 +44,8 @@ SMALL = {
         {**TRAINED, "network": "superposed", "assignment": "none", "bits": 5, "warm_up_epochs": 1},
         {**TRAINED, "network": "mlp", "bits": 32, "warm_up_epochs": 3},
     ],
+    "pixels": [{"psnr": 25.0, "train_steps": 60}, {"bytes_per_sample": 12.0, "train_steps": 60}],
+    "pyramid": [{"psnr": 25.0}, {"bytes_per_sample": 12.0}],
 }
 """Settings of every codec that fit in a moment. A new codec needs a line here."""
 CASES = [(name, number) for name, choices in SMALL.items() for number in range(len(choices))]

@@ -1,41 +1,55 @@
-"""Encoding images as files so that all together meet a target: mean bytes, or mean squared error."""
+"""Encoding images so that all together meet a target: mean bytes, or mean squared error."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from logcl.codecs.base import RateSettings
-from logcl.codecs.containers import HIGHEST, LOWEST, Container
-from logcl.codecs.file_codes import FileCodes
-from logcl.core.images import squared_errors
 
 TRIED, TRIALS = 24, 8
 """Images on which the first quality is chosen, and qualities tried at most."""
 _NEAR = 0.1  # dB from the target at which a quality is good enough to begin with
 _TINY = 32  # bytes of a code below which a lower quality saves nothing
-_BLOCK = 32  # images after which the quality is corrected
-_ERROR_SLOPE, _BYTES_SLOPE = -0.22, 0.11  # of 10 · log10 of error and of bytes, per step of quality: typical
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
-class _Trial(NamedTuple):
-    entries: list[bytes]
-    measure: float
-    """10 · log10 of what the target is about: mean squared error, or mean bytes."""
+class Encoded(NamedTuple):
+    """Images encoded at one quality."""
 
-    @property
-    def mean_bytes(self) -> float:
-        """Of the codes."""
-        return sum(map(len, self.entries)) / len(self.entries)
+    codes: Any
+    """Whatever the codec makes of them."""
+    mean_bytes: float
+    mean_error: float
+    """Mean squared error, pixels in [0, 1]; only needed if the target is one."""
+
+
+class Block(NamedTuple):
+    """Some of the images, and what became of them."""
+
+    rows: NDArray[np.intp]
+    codes: Any
+    quality: int
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The qualities of a codec."""
+
+    lowest: int
+    highest: int
+    error_slope: float
+    """dB of error per step of quality, typically."""
+    bytes_slope: float
+    """dB of bytes, 10 · log10, per step of quality."""
+    usual: int
+    """Where to begin."""
+    dear: int
+    """Below this one, errors that would save next to nothing are not made."""
 
 
 class RateControl:
@@ -43,102 +57,84 @@ class RateControl:
 
     def __init__(
         self,
-        container: Container,
+        encode: Callable[[NDArray[np.uint8], int], Encoded],
+        scale: Scale,
         settings: RateSettings,
-        speed: int,
-        shells: list[bytes],
-        made: Callable[[int], None],
+        block: int = 32,
+        tried: int = TRIED,
     ) -> None:
-        """shells: those known, new ones are added; made: called with the number of encoded images."""
-        self.container, self.speed, self.shells, self.made = container, speed, shells, made
+        """encode: images and a quality; block: images after which the quality is corrected; tried: see `TRIED`."""
+        self.encode_at, self.scale, self.block, self.tried = encode, scale, block, tried
         self.by_error = settings.psnr is not None
         self.target = -(settings.psnr or 0) if self.by_error else _decibel(settings.bytes_per_sample or 1)
-        self.slope = _ERROR_SLOPE if self.by_error else _BYTES_SLOPE
-        self.lowest = 0 if self.by_error else LOWEST  # not dimmed for an error that would save nothing
+        self.slope = scale.error_slope if self.by_error else scale.bytes_slope
+        self.lowest = scale.dear if self.by_error else scale.lowest
 
-    def encode(self, x: NDArray[np.uint8], start: int | None) -> tuple[list[bytes], int]:
-        """The codes of images (n, C, H, W), and their mean quality."""
-        some = x[:: -(-len(x) // TRIED)]
-        trials: dict[int, _Trial] = {}
-        quality = 45 if start is None else start
+    def encode(self, x: NDArray[np.uint8], start: int | None) -> tuple[list[Block], int]:
+        """All images (n, C, H, W) in blocks, and their mean quality."""
+        some = x[:: -(-len(x) // self.tried)]
+        trials: dict[int, Encoded] = {}
+        quality = self.scale.usual if start is None else start
         self.lowest = min(self.lowest, quality)
         while quality not in trials and len(trials) < TRIALS:
-            trials[quality] = self._trial(some, quality)
-            if abs(trials[quality].measure - self.target) < _NEAR:
+            trials[quality] = self.encode_at(some, quality)
+            if abs(self._miss(trials[quality])) < _NEAR:
                 break
             quality = self._next(trials)
-        best = min(trials, key=lambda tried: self._miss(trials[tried]))
+        best = min(trials, key=lambda tried: self._regret(trials[tried]))
         if len(some) == len(x):
-            return trials[best].entries, best
-        entries = [b""] * len(x)
+            return [Block(np.arange(len(x)), trials[best].codes, best)], best
+        blocks = []
         spent, asked, weight, done = 0.0, 10 ** (self.target / 10), 0, 0
         quality = best
         # In random order: tasks are often sorted by class, and then the first say little about the others.
         order = np.random.default_rng(len(x)).permutation(len(x))
-        for rows in np.array_split(order, -(-len(x) // _BLOCK)):
-            block = self._trial(x[rows], quality)
-            for row, entry in zip(rows, block.entries, strict=True):
-                entries[row] = entry
-            spent += len(rows) * 10 ** (block.measure / 10)
+        for rows in np.array_split(order, -(-len(x) // self.block)):
+            encoded = self.encode_at(x[rows], quality)
+            blocks.append(Block(rows, encoded.codes, quality))
+            spent += len(rows) * (encoded.mean_error if self.by_error else encoded.mean_bytes)
             weight += len(rows) * quality
             done += len(rows)
             if left := len(x) - done:
                 # What the other images may spend on average, if all of them are like those so far.
                 rest = min(max((asked * len(x) - spent) / left, asked / 1.3), asked * 1.3)
                 change = min(max((_decibel(rest) - _decibel(spent / done)) / self.slope, -10), 10)
-                quality = min(max(round(weight / done + change), self.lowest), HIGHEST)
-        return entries, round(weight / len(x))
+                quality = min(max(round(weight / done + change), self.lowest), self.scale.highest)
+        return blocks, round(weight / len(x))
 
-    def _miss(self, trial: _Trial) -> float:
-        """How far a trial is from the target: poorer, or dearer, than asked for is four times as bad."""
-        miss = trial.measure - self.target
+    def _miss(self, trial: Encoded) -> float:
+        """dB by which a trial is poorer, or dearer, than asked for."""
+        return _decibel(trial.mean_error if self.by_error else trial.mean_bytes) - self.target
+
+    def _regret(self, trial: Encoded) -> float:
+        """How bad a miss is: to be poorer, or dearer, than asked for is four times as bad as the opposite."""
+        miss = self._miss(trial)
         return 4 * miss if miss > 0 else -miss
 
-    def _next(self, trials: Mapping[int, _Trial]) -> int:
+    def _next(self, trials: Mapping[int, Encoded]) -> int:
         """The quality to try next: between the nearest ones on both sides of the target, if there are."""
-        best = min(trials, key=lambda tried: abs(trials[tried].measure - self.target))
-        above = trials[best].measure > self.target
-        others = [tried for tried in trials if (trials[tried].measure > self.target) != above]
+        best = min(trials, key=lambda tried: abs(self._miss(trials[tried])))
+        above = self._miss(trials[best]) > 0
+        others = [tried for tried in trials if (self._miss(trials[tried]) > 0) != above]
         near = min(others, key=lambda tried: abs(tried - best), default=None)
         if near is None:  # the slope is only typical: not too far at once
-            wanted = best + min(max((self.target - trials[best].measure) / self.slope, -40), 40)
+            wanted = best + min(max(-self._miss(trials[best]) / self.slope, -40), 40)
         else:
-            rise = (trials[near].measure - trials[best].measure) / (near - best)
+            rise = (self._miss(trials[near]) - self._miss(trials[best])) / (near - best)
             self.slope = rise if rise / self.slope > 0 else self.slope
-            wanted = best + (self.target - trials[best].measure) / self.slope
+            wanted = best - self._miss(trials[best]) / self.slope
             wanted = min(max(wanted, min(near, best) + 1), max(near, best) - 1)
-        if wanted < 0 and 0 in trials and trials[0].mean_bytes > _TINY:
-            self.lowest = LOWEST
-        return min(max(round(wanted), self.lowest), HIGHEST)
+        dear = self.scale.dear
+        if wanted < dear and dear in trials and trials[dear].mean_bytes > _TINY:
+            self.lowest = self.scale.lowest
+        return min(max(round(wanted), self.lowest), self.scale.highest)
 
-    def _trial(self, x: NDArray[np.uint8], quality: int) -> _Trial:
-        grey = x.shape[1] == 1
 
-        def one(image: NDArray[np.uint8]) -> tuple[bytes, bytes, float]:
-            shell, payload = self.container.encode(image, quality, self.speed)
-            error = 0.0
-            if self.by_error:
-                decoded = self.container.decode(shell, payload, grey)
-                error = float(squared_errors(image[None], decoded[None])[0])
-            return shell, payload, error
-
-        found = parallel(one, list(x))
-        self.made(len(x))
-        self.shells += [shell for shell in dict.fromkeys(s for s, _, _ in found) if shell not in self.shells]
-        entries = [bytes([self.shells.index(shell)]) + payload for shell, payload, _ in found]
-        if self.by_error:
-            return _Trial(entries, _decibel(sum(error for _, _, error in found) / len(x)))
-        return _Trial(entries, _decibel(FileCodes.of(entries).nbytes / len(x)))
+def runs(groups: Sequence[int], first: int) -> list[tuple[int, int]]:
+    """Where the groups of samples from the first one on begin and end."""
+    ends = np.cumsum(groups).tolist()
+    return [(max(end - size, first), end) for end, size in zip(ends, groups, strict=True) if end > first]
 
 
 def _decibel(value: float) -> float:
     return 10 * math.log10(max(value, 1e-6))
-
-
-def parallel(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Results in order; Pillow releases the interpreter's lock, so threads run side by side."""
-    threads = min(torch.get_num_threads(), len(items))
-    if threads <= 1:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(function, items))
