@@ -2,8 +2,8 @@
 
     python tools/train_pyramid.py ~/clothing/train --steps 40000 --out src/logcl/codecs/pyramid-1.npz
 
-The photographs are those of the public-domain clothing data set's training folder. Crops of any size, in colour
-and in grey, with changed contrast, stand for the images that users have. One core, about an hour.
+The photographs are those of the public-domain clothing data set's training folder. Crops of any size, in
+colour and in grey, with changed contrast, stand for the images that users have. One core, about an hour.
 """
 
 from __future__ import annotations
@@ -238,9 +238,8 @@ def main() -> None:
         (2, 1, c) for c in range(3)
     ]
     networks = nn.ModuleDict({key(*name): Networks(name[0], name[2]) for name in names})
-    print(
-        f"{sum(int(m.masks[1].sum()) * HIDDEN[m.channel] for m in networks.values()):,} weights in first layers"
-    )
+    weights = sum(int(module.masks[1].sum()) * HIDDEN[module.channel] for module in networks.values())
+    print(f"{weights:,} weights in first layers")
     optimiser = torch.optim.Adam(networks.parameters(), given.rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, given.rate, given.steps, pct_start=0.1)
     began, seen = time.monotonic(), 0.0

@@ -1,4 +1,4 @@
-"""Asymmetric numeral systems (Duda 2013, "rANS"), many streams side by side, each symbol with its own frequencies.
+"""Asymmetric numeral systems (Duda 2013, "rANS"): many streams at once, each symbol with its own frequencies.
 
     symbol ── (start, frequency) of its interval in [0, 2^14) ── 32-bit state per stream ── 16-bit words
 
@@ -108,7 +108,8 @@ class Decoder:
 
     def peek(self) -> NDArray[np.int64]:
         """Where in the intervals of the next symbols each stream is, from 0 to `TOTAL` - 1."""
-        return self._state & TOTAL - 1
+        result: NDArray[np.int64] = self._state & TOTAL - 1
+        return result
 
     def advance(self, starts: Integers, frequencies: Integers) -> None:
         """Take the symbols with these intervals, which hold what `peek` gave; `TOTAL` takes nothing."""
@@ -119,7 +120,7 @@ class Decoder:
         self._at += low
 
     def take(self, cumulative: NDArray[np.int32]) -> NDArray[np.int64]:
-        """The next symbol of each stream, by all edges of their intervals: (symbols + 1, streams) → (streams,)."""
+        """The next symbol of each stream, by the edges of all intervals (symbols + 1, streams)."""
         slot = self.peek()
         symbol: NDArray[np.int64] = (cumulative[1:-1] <= slot).sum(axis=0)
         starts = cumulative[symbol, self._all].astype(np.int64)

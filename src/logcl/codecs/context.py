@@ -2,8 +2,8 @@
 
     neighbours (already decoded), position ── integer network ── frequencies ── ans.py ── symbol
 
-The network is trained with floats and rounded: 8-bit weights, 10-bit activations. Products and sums stay below
-2^24, which float32 holds exactly, in any order of summation: every machine finds the same frequencies.
+The network is trained with floats and rounded: 8-bit weights, 10-bit activations. Products and sums stay
+below 2^24, which float32 holds exactly, in any order of summation: every machine finds the same frequencies.
 Positions that do not depend on each other form a wave and go through the network together, for many images.
 """
 
@@ -13,6 +13,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,8 @@ class Lattice:
     @property
     def inputs(self) -> int:
         """What the network has for each symbol."""
-        return self.neighbours.shape[1] + self.places.shape[1]
+        result: int = self.neighbours.shape[1] + self.places.shape[1]
+        return result
 
 
 class ContextModel:
@@ -194,7 +196,7 @@ def _cumulative(logits: Floats, shift: int) -> NDArray[np.int32]:
 def new_network(sizes: Sequence[int]) -> nn.Sequential:
     """Linear layers of these sizes with ReLU between them."""
     layers: list[nn.Module] = []
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in pairwise(sizes):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -260,7 +262,7 @@ class ContextCoder:
             sizes = np.diff(cumulative, axis=1)
             if rate:
                 costs += np.float32(rate) * _BITS[sizes]
-            symbols = costs.argmin(axis=1)
+            symbols: NDArray[np.intp] = costs.argmin(axis=1)
             starts[wave] = np.take_along_axis(cumulative, symbols[:, None], 1)[:, 0]
             frequencies[wave] = np.take_along_axis(sizes, symbols[:, None], 1)[:, 0]
             chosen[wave] = symbols
@@ -285,7 +287,8 @@ class ContextCoder:
                 held = (len(some) - 1) * together + min(together, count - int(some[-1]) * together)
                 first = start * together
                 found[first : first + held] = self._decode(coded.select(some), held, name)
-        return found[which * together + np.asarray(rows) % together]
+        images: Symbols = found[which * together + np.asarray(rows) % together]
+        return images
 
     def _decode(self, coded: ans.Streams, count: int, name: str) -> Symbols:
         together, streams = self.together, len(coded)
@@ -305,7 +308,8 @@ class ContextCoder:
         self._walk(streams * together, choose)
         if not decoder.finished:
             raise ans.damaged(name, "codes do not decode")
-        return found[:, columns].T
+        images: Symbols = found[:, columns].T
+        return images
 
     def _walk(
         self,
@@ -336,7 +340,8 @@ class ContextCoder:
     @functools.cached_property
     def _blank(self) -> NDArray[np.int32]:
         """Cumulative frequencies of each position where all neighbours are zero, (positions, symbols + 1)."""
-        return self.model.cumulative(self._place_biases.T[None].copy())[0].T
+        result: NDArray[np.int32] = self.model.cumulative(self._place_biases.T[None].copy())[0].T
+        return result
 
     @property
     def _at_once(self) -> int:

@@ -65,7 +65,7 @@ class PixelsSettings(RateSettings):
     width: int = Field(32, ge=4, le=64)
     """Hidden units of the network."""
     train_steps: int = Field(1200, ge=10, le=100_000)
-    """Optimiser steps with which a network is trained; it is trained again when there are four times as many samples."""
+    """Optimiser steps of a training; a network is trained again when there are four times as many samples."""
 
     @classmethod
     def for_images(cls, image_shape: ImageShape) -> PixelsSettings:
@@ -126,7 +126,8 @@ class Pixels(Codec):
     @functools.cached_property
     def points(self) -> Floats:
         """The shades, in [0, 1]."""
-        return np.array(self.spec.shades, np.float32) / np.float32(255)
+        points: Floats = np.array(self.spec.shades, np.float32) / np.float32(255)
+        return points
 
     @classmethod
     def fit(
@@ -142,7 +143,9 @@ class Pixels(Codec):
                 f"the codec pixels is for grey images of up to {_LARGEST_IMAGE:,} pixels, but images are "
                 f"{'x'.join(map(str, shape))}; choose another one with --codec cosine"
             )
-        merged = [(codec, codes) for codec, codes in samples.merged if _suits(codec, shape)]
+        merged: list[tuple[Pixels, Any]] = [
+            (codec, codes) for codec, codes in samples.merged if _suits(codec, shape)
+        ]
         kept = len(merged) == len(samples.merged)
         images = samples.new if kept else samples.x
         alike = [codec for codec, _ in merged[::-1]] + [codec for codec in starts if _suits(codec, shape)]
@@ -371,9 +374,10 @@ def _trained(
         if len(x):
             values = x.reshape(len(x), -1).astype(np.float32) / np.float32(255)
             rate = 2.0 ** (-spec.quality / _PER_OCTAVE)
-            symbols = np.concatenate([
-                codec.coder.choose(values[rows], codec.points, rate)[1] for rows in codec.coder.batches(len(x))
-            ])  # fmt: skip
+            batches = codec.coder.batches(len(x))
+            symbols = np.concatenate(
+                [codec.coder.choose(values[some], codec.points, rate)[1] for some in batches]
+            )
     return codec
 
 

@@ -1,10 +1,10 @@
-"""What the next integer will probably be: small networks of integers, and the frequencies for the entropy coder.
+"""What the next integer probably is: small networks of integers, and frequencies for the entropy coder.
 
     rows of known integers ── 8-bit layer ── 8-bit layer ── 8-bit layer ── two logistic distributions, mixed
                                                                         └─ cumulative frequencies ── ans.py
 
-Networks were trained with floats and rounded. Products and sums stay below 2^24, which float32 holds exactly, in
-any order of summation; all else is integers and tables: every machine finds the same frequencies.
+Networks were trained with floats and rounded. Products and sums stay below 2^24, which float32 holds exactly,
+in any order of summation; all else is integers and tables: every machine finds the same frequencies.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Networks:
         return Networks(weights, biases, scales)
 
     def __call__(self, kind: int, known: Floats) -> Distributions:
-        """What is probable where these rows are known, (rows, n); further rows of the first layer are unknown."""
+        """What is probable where these rows are known, (rows, n); further rows are unknown."""
         values = known
         for layer, (weights, biases, scales) in enumerate(
             zip(self.weights, self.biases, self.scales, strict=True)

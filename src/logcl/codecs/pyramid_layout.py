@@ -1,11 +1,11 @@
-"""A pyramid of cosine transforms: what its coefficients are called, and what is known of each when it is coded.
+"""A pyramid of cosine transforms, and in which order its coefficients are coded.
 
     image ── 4x4 DCT of every block ── 15 coefficients per block ── finest stage
-               └─ mean of every block: an image a sixteenth as large ── 4x4 DCT ... ── the next stage, and so on
+               └─ mean of every block: an image a sixteenth as large ── 4x4 DCT ... ── the next stage
 
-Stages are coded from the coarsest to the finest, in each of them brightness before colour, low frequencies before
-high ones, and the blocks of a chessboard's white squares before those of its black ones. The whole transform is
-orthonormal, so squared errors of coefficients are squared errors of pixels.
+Stages are coded from the coarsest to the finest, in each of them brightness before colour, low frequencies
+before high ones, and the blocks of a chessboard's white squares before those of its black ones. The whole
+transform is orthonormal, so squared errors of coefficients are squared errors of pixels.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def first_rows(side: int, channel: int) -> int:
 def known_rows(side: int, channel: int, number: int, black: bool) -> int:
     """Rows of the network's input for a coefficient; they are the first ones of `all_rows`.
 
-    After those of `first_rows` come, for every coefficient in coding order, its symbols around and then its own.
+    After those of `first_rows` come, for every coefficient in coding order, its symbols around and its own.
     On black squares those around are known of the coefficient itself, too.
     """
     return first_rows(side, channel) + number * (len(AROUND) + 1) + (len(AROUND) if black else 0)
@@ -92,7 +92,7 @@ def all_rows(side: int, channel: int) -> int:
 
 
 def fineness(step: float, channels: int, channel: int) -> float:
-    """The step as networks see it: how many times it was halved, relative to a grey image of the same contrast."""
+    """The step as networks see it: how often it was halved, relative to a grey image of equal contrast."""
     return -math.log2(step) + (_GREY_OF_COLOUR if channels == 3 and channel == 0 else 0)
 
 
@@ -106,7 +106,7 @@ def basis(side: int) -> Tensor:
 
 
 def analyse(images: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Images (n, C, H, W) in [0, 1] → coefficients (n, C, classes, rows, columns) per stage, and the last mean (n, C)."""
+    """Images (n, C, H, W) in [0, 1] → coefficients (n, C, classes, rows, columns) by stage; last means."""
     n, channels, height, width = images.shape
     plane = images - 0.5
     if channels == 3:
@@ -145,4 +145,5 @@ def to_pixels(plane: Tensor) -> Tensor:
 @functools.cache
 def integer_basis(side: int) -> NDArray[np.int64]:
     """The basis in units of 2^-12, rounded; no value is near a half."""
-    return np.rint(basis(side).double().numpy() * 2**12).astype(np.int64)
+    result: NDArray[np.int64] = np.rint(basis(side).double().numpy() * 2**12).astype(np.int64)
+    return result

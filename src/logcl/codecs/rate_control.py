@@ -63,7 +63,7 @@ class RateControl:
         block: int = 32,
         tried: int = TRIED,
     ) -> None:
-        """encode: images and a quality; block: images after which the quality is corrected; tried: see `TRIED`."""
+        """encode: images at a quality; block: images after which it is corrected; tried: see `TRIED`."""
         self.encode_at, self.scale, self.block, self.tried = encode, scale, block, tried
         self.by_error = settings.psnr is not None
         self.target = -(settings.psnr or 0) if self.by_error else _decibel(settings.bytes_per_sample or 1)

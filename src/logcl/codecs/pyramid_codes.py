@@ -1,0 +1,149 @@
+"""The codes of a level of pyramids: streams, each of which holds a few images with one step."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from logcl.codecs import ans, pyramid_context, pyramid_streams
+from logcl.codecs.base import Rows
+from logcl.core.settings import ImageShape
+
+
+@dataclass(frozen=True)
+class PyramidCodes:
+    """Streams, each of which holds a few images."""
+
+    streams: ans.Streams
+    steps: NDArray[np.uint8]
+    """Number of each stream's step."""
+    counts: NDArray[np.uint8]
+    """Images in each stream."""
+    shape: ImageShape
+    name: str = "codes"
+    """What an error message calls them."""
+
+    def __len__(self) -> int:
+        return int(self.counts.sum(dtype=np.int64))
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum(self.counts, dtype=np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors().values())
+
+    def holding(self, rows: Rows) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Streams that hold these images, and where the images are among all images of those streams."""
+        rows = np.asarray(rows)
+        streams = np.searchsorted(self._ends, rows, side="right")
+        wanted, which = np.unique(streams, return_inverse=True)
+        before = np.cumsum(self.counts[wanted], dtype=np.int64) - self.counts[wanted]
+        first = self._ends[streams] - self.counts[streams]
+        return wanted, before[which] + rows - first
+
+    def part(self, streams: NDArray[np.intp] | slice) -> PyramidCodes:
+        """Some of the streams."""
+        some = np.arange(len(self.counts))[streams]
+        return replace(
+            self, streams=self.streams.select(some), steps=self.steps[some], counts=self.counts[some]
+        )
+
+    def parts(self, images: int) -> Iterable[PyramidCodes]:
+        """All streams, in parts of about this many images."""
+        some = max(images // pyramid_context.together(self.shape), 1)
+        for start in range(0, len(self.counts), some):
+            yield self.part(slice(start, start + some))
+
+    def decode(self) -> Tensor:
+        """All images, uint8 (n, C, H, W)."""
+        return pyramid_streams.decode(
+            self.streams, self.steps.astype(np.int64), self.counts.astype(np.int64), self.shape, self.name
+        )
+
+    def recoded(self, steps: NDArray[np.int64], worth: float = 0) -> PyramidCodes:
+        """The same images with other steps."""
+        old, counts = self.steps.astype(np.int64), self.counts.astype(np.int64)
+        found = pyramid_streams.symbols(self.streams, old, counts, self.shape, self.name)
+        streams = pyramid_streams.recode(found, counts, old, steps, self.shape, worth)
+        return replace(self, streams=streams, steps=steps.astype(np.uint8))
+
+    def select(self, rows: Rows) -> PyramidCodes:
+        """The codes of some images, losslessly, in streams of their own."""
+        wanted, places = self.holding(rows)
+        held = self.part(wanted)
+        old, counts = held.steps.astype(np.int64), held.counts.astype(np.int64)
+        found = pyramid_streams.symbols(held.streams, old, counts, self.shape, self.name)
+        stream = np.repeat(np.arange(len(counts)), counts)[places]
+        slot = places - (np.cumsum(counts) - counts)[stream]
+        columns = slot * len(counts) + stream  # where the images stand in `found`
+        sizes, owners = _streams_for(self.steps[wanted][stream], pyramid_context.together(self.shape))
+        # Slot by slot in the new streams; empty slots repeat an image, and are not coded.
+        group, firsts = pyramid_context.together(self.shape), np.cumsum(sizes) - sizes
+        slots = np.minimum(firsts + np.arange(group)[:, None], firsts + sizes - 1).ravel()
+        given = pyramid_streams.Integral(
+            found.means[:, columns[slots]], [part[..., columns[slots]] for part in found.symbols]
+        )
+        steps = owners.astype(np.int64)
+        streams = pyramid_streams.recode(given, sizes, steps, steps, self.shape)
+        return replace(self, streams=streams, steps=owners, counts=sizes.astype(np.uint8))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Lengths and words of the streams; their steps and counts, deflated."""
+        arrays = self.streams.arrays()
+        arrays["streams"] = np.frombuffer(
+            zlib.compress(self.steps.tobytes() + self.counts.tobytes(), 9), np.uint8
+        ).copy()
+        return {key: torch.from_numpy(array) for key, array in arrays.items()}
+
+    @staticmethod
+    def restore(tensors: Mapping[str, Tensor], samples: int, shape: ImageShape, name: str) -> PyramidCodes:
+        """What `tensors` gave, checked against the number of images."""
+        arrays = {key: value.numpy() for key, value in tensors.items() if value.dtype == torch.uint8}
+        about = arrays.get("streams", np.empty(0, np.uint8))
+        inflate = zlib.decompressobj()
+        try:
+            content = inflate.decompress(about.tobytes(), 2 * samples + 1)
+        except zlib.error as error:
+            raise ans.damaged(name, "streams are not described") from error
+        whole = inflate.eof and not inflate.unused_data and about.ndim == 1
+        if not whole or not content or len(content) % 2:
+            raise ans.damaged(name, "streams are not described")
+        steps, counts = np.frombuffer(content, np.uint8).copy().reshape(2, -1)
+        group = pyramid_context.together(shape)
+        if int(counts.sum(dtype=np.int64)) != samples or not 1 <= counts.min() <= counts.max() <= group:
+            raise ans.damaged(name, "streams hold another number of images")
+        return PyramidCodes(ans.restore(arrays, len(counts), name), steps, counts, shape, name)
+
+
+def joined(parts: Sequence[PyramidCodes]) -> PyramidCodes:
+    """All images, in order; their streams stay as they are."""
+    return replace(
+        parts[-1],
+        streams=ans.join([part.streams for part in parts]),
+        steps=np.concatenate([part.steps for part in parts]),
+        counts=np.concatenate([part.counts for part in parts]),
+    )
+
+
+def _streams_for(steps: NDArray[np.uint8], group: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Sizes and steps of streams for consecutive images with these steps."""
+    ends = np.append(np.flatnonzero(np.diff(steps)) + 1, len(steps))
+    sizes: list[int] = []
+    owners: list[int] = []
+    start = 0
+    for end in ends.tolist():
+        run = end - start
+        sizes += [group] * (run // group) + ([run % group] if run % group else [])
+        owners += [int(steps[start])] * (-(-run // group))
+        start = end
+    return np.array(sizes, np.int64), np.array(owners, np.uint8)
