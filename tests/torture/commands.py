@@ -79,6 +79,7 @@ def _context() -> ForkServerContext:
 
 
 def _run(arguments: list[str], folder: Path, stdout: str, interrupt: Interrupt | None) -> None:
+    from logcl.__main__ import main as whole_command
     from logcl.cli import main
 
     for number, place in ((1, stdout), (2, str(folder / "stderr"))):
@@ -86,12 +87,12 @@ def _run(arguments: list[str], folder: Path, stdout: str, interrupt: Interrupt |
             handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(handle, number)
     # As Python does at its start: the streams of the server are those of the test.
-    sys.stdout = os.fdopen(1, "w") if stdout else None  # type: ignore[assignment]
-    sys.stderr = os.fdopen(2, "w", buffering=1)
+    sys.stdout = os.fdopen(1, "w", closefd=False) if stdout else None  # type: ignore[assignment]
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["logcl", *arguments]
     if interrupt is None:
-        main()
+        whole_command()
         return
     tracer = _Tracer(interrupt)
     sys.settrace(tracer)

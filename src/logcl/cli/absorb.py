@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import math
-import sys
 import time
-import warnings
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from logcl.cli import console
-from logcl.core.errors import BadInput, LogCLError, NotReported
+from logcl.core.errors import BadInput, LogCLError
 from logcl.core.text import human_bytes
 
 if TYPE_CHECKING:
@@ -71,7 +67,7 @@ def absorb(
     latest: tuple[int, Task, int] | None = None  # its number, the task, tasks in the memory before it
 
     def state() -> str:
-        """What is in the file, which is read: a commit may be done although `absorb` never returned."""
+        """What the file holds now: it may have been committed although `absorb` never returned."""
         if memory is None or not memory.file.exists():
             return f"no memory was created at {path}"
         if latest is not None:
@@ -106,7 +102,7 @@ def absorb(
                 )  # fmt: skip
                 report.append(_describe(memory, task, done, time.perf_counter() - started))
                 if not as_json:
-                    _show(path, lambda: console.out.print(f"{path}: {_sentence(report[-1])}"))
+                    console.out.print(f"{path}: {_sentence(report[-1])}")
         except LogCLError as error:
             if report:
                 raise type(error)(f"{error}; {state()}") from error
@@ -114,8 +110,7 @@ def absorb(
         if not report:
             raise BadInput(f"{source} has no task {from_task}; give a smaller --from-task")
         if as_json:
-            result = {"memory": str(path), "tasks": report, "samples": report[-1]["samples"]}
-            _show(path, lambda: console.print_json(result))
+            console.print_json({"memory": str(path), "tasks": report, "samples": report[-1]["samples"]})
 
 
 def _check_settings(shape: ImageShape | None, **chosen: Any) -> None:
@@ -144,22 +139,6 @@ def _new_settings(
 
     given = {name: value for name, value in (("seed", seed), ("unit", unit)) if value is not None}
     return override(preset_settings(preset or "fast", shape, dataset), {**settings, **given})
-
-
-def _show(path: Path, show: Callable[[], None]) -> None:
-    """Print a result; the task is in by now, so this must not fail as if it were not."""
-    try:
-        show()
-        if sys.stdout:
-            sys.stdout.flush()
-    except OSError as error:
-        sys.stdout = io.StringIO()  # Python would fail once more when it exits
-        warnings.warn(
-            f"{path} holds this task, but standard output cannot be written ({error.strerror}); do not "
-            f"absorb it again",
-            NotReported,
-            stacklevel=2,
-        )
 
 
 def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dict[str, Any]:
