@@ -21,6 +21,7 @@ from logcl.core.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageS
 from logcl.core.sharding import Shard
 from logcl.core.text import human_bytes, printable
 from logcl.memory.interrupted import Keeper, Unfinished, kept
+from logcl.memory.lineage import has_grown_from
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
 from logcl.nn import blobs, networks
@@ -146,7 +147,10 @@ class Classifier:
             raise
         network.load_state_dict(trained)
         network.eval()
-        memory.store_classifier(blobs.pack(description, blobs.weights(network, "network")), now)
+        memory.file.write_classifier(
+            blobs.pack(description, blobs.weights(network, "network")),
+            lambda header, parts: has_grown_from(now, header, parts, memory.path),
+        )
         return Classifier(description, network, last.about if last else None, resumed)
 
     @staticmethod
