@@ -576,6 +576,17 @@ def test_the_size_or_the_quality_of_a_code_is_an_option(tmp_path, npz, logcl, op
     assert Memory.open(path).n == 300
 
 
+def test_the_codec_is_an_option(tmp_path, npz, logcl):
+    path = tmp_path / "m.logcl"
+    assert logcl("absorb", path, npz, "--codec", "cosine", "--psnr", 30).code == 0
+    assert Memory.open(path).settings.codec.name == "cosine"
+    assert logcl("absorb", path, npz, "--codec", "cosine", "--again").code == 0
+    refused = logcl("absorb", path, npz, "--codec", "autoencoder", "--again")
+    assert refused.code == 2
+    assert "has other settings than codec.name = autoencoder" in refused.err
+    assert "there is no codec 'gif' here" in logcl("absorb", tmp_path / "n.logcl", npz, "--codec", "gif").err
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

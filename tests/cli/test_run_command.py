@@ -33,6 +33,12 @@ def test_three_methods_side_by_side(tmp_path, logcl):
     assert Memory.open("r/logcl-seed1/memory.logcl").verify() == []
 
 
+def test_the_codec_is_an_option(tmp_path, logcl):
+    ran = logcl("run", "digits", "--tasks", 2, "--codec", "cosine", "--out", "r", *QUICK_CLASSIFIER)
+    assert ran.code == 0, ran.err
+    assert Memory.open("r/memory.logcl").settings.codec.name == "cosine"
+
+
 def test_without_levels_nothing_is_said_of_them(tmp_path, logcl):
     ran = logcl("run", "digits", "--tasks", 1, "--method", "finetune", "--out", "r", *QUICK)
     assert "distortions" not in ran.out

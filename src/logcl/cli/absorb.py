@@ -35,6 +35,7 @@ def absorb(
     data_dir: console.DataDirOption = None,
     bytes_per_sample: console.BytesOption = None,
     psnr: console.PsnrOption = None,
+    codec: console.CodecOption = None,
     changes: console.SetOption = None,
     engine: console.EngineOption = "local",
     address: console.AddressOption = None,
@@ -53,7 +54,7 @@ def absorb(
     dataset = found.name if isinstance(found, Named) else None
     chosen: dict[str, Any] = {
         "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
-        "settings": console.parse_changes(changes, bytes_per_sample, psnr),
+        "settings": console.parse_changes(changes, bytes_per_sample, psnr, codec),
     }  # fmt: skip
     memory: Memory | None = None
     if MemoryFile(path).exists():

@@ -51,6 +51,7 @@ def run(
     data_dir: console.DataDirOption = None,
     bytes_per_sample: console.BytesOption = None,
     psnr: console.PsnrOption = None,
+    codec: console.CodecOption = None,
     changes: console.SetOption = None,
     quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
@@ -70,7 +71,7 @@ def run(
 
     named = [name.strip() for name in method.split(",")]
     names = list(dict.fromkeys(find(name).name for name in (METHODS if named == ["all"] else named)))
-    asked = console.parse_changes(changes, bytes_per_sample, psnr)
+    asked = console.parse_changes(changes, bytes_per_sample, psnr, codec)
     experiment.evaluate_every(evaluate)
     if "seed" in asked:
         raise BadSettings("--set seed is not allowed here; use --seed")
