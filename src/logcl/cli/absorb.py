@@ -30,7 +30,9 @@ def absorb(
     unit: Annotated[int | None, typer.Option(min=1, help="For a new memory: samples per unit.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="For a new memory: random seed.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Add images even if they are in already.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Absorb images even if an earlier task had them.")
+    ] = False,
     from_task: Annotated[int, typer.Option(min=1, help="Number of the first task of SOURCE to absorb.")] = 1,
     data_dir: console.DataDirOption = None,
     bytes_per_sample: console.BytesOption = None,
@@ -115,7 +117,7 @@ def absorb(
 
 
 def _check_settings(shape: ImageShape | None, **chosen: Any) -> None:
-    """Refuse settings that no image could have; the shape may be unknown, and tiny images have their own."""
+    """Refuse settings that are invalid; if the shape is unknown, those invalid for tiny and larger images."""
     *others, last = [shape] if shape else [(1, 8, 8), (3, 64, 64)]
     for guess in others:
         try:
@@ -143,7 +145,7 @@ def _new_settings(
 
 
 def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dict[str, Any]:
-    """What is printed about a task. Nothing may fail here: the task is in."""
+    """What is printed about a task. This must not fail: the task is committed."""
     try:
         size = memory.nbytes()
     except LogCLError:

@@ -241,5 +241,5 @@ def _show_errors(about: dict[str, Any]) -> None:
         [str(age["generation"]), f"{age['samples']:,}", *cells(age["errors"]), f"{age['error']:.4f}"]
         for age in about["generations"]
     ]
-    title = "\nthe same per generation, the number of times that samples were re-encoded"
+    title = "\nthe same by generation, which is how often samples were re-encoded"
     console.print_table(["generation", "samples", *encodings, "sum"], rows, title)

@@ -104,7 +104,8 @@ def run(
             choices = {"method": name, "settings": settings, "budget": budget, "evaluate": evaluate}
             choices["options"] = options_of(name, options[name]).model_dump(mode="json")
             _check_same(folders[name, number] / "result.json", result, stream, choices)
-            checkpoint.remove(folders[name, number])  # left by a process killed just before it would have
+            # Left by a process that was killed just before removing it.
+            checkpoint.remove(folders[name, number])
         if finished:
             console.err.print(
                 f"logcl: {len(finished)} of {len(cells)} runs were finished before and are not repeated"
@@ -154,7 +155,7 @@ def _options(method: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finished(folders: dict[tuple[str, int], Path]) -> dict[tuple[str, int], Result]:
-    """Results of finished runs; refuses if all are, and memories that may hold more than a run put there."""
+    """Results of finished runs. Refuses if all runs are finished, and if a memory belongs to none of them."""
     from logcl.experiments import checkpoint
     from logcl.experiments.result import read
     from logcl.methods.logcl import MEMORY

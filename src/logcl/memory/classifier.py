@@ -217,7 +217,7 @@ class Classifier:
 
 
 def _digest(about: Description, network: nn.Module, settings: ClassifierSettings, state: Tensor) -> str:
-    """Stands for a training: of equal ones, one can continue the other."""
+    """Identifies a training: one can continue from another if their digests are equal."""
     digest = hashlib.sha256(blobs.pack(about, blobs.weights(network, "network")))
     digest.update(settings.model_dump_json().encode())
     digest.update(state.numpy().tobytes())

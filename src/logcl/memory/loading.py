@@ -79,7 +79,7 @@ class Loader:
 
 
 def claim_of(name: str, blob: bytes, image_shape: ImageShape, where: str) -> claims.Claim:
-    """What a part claims, read off its description without decoding anything."""
+    """What a part claims according to its description; nothing is decoded."""
     if name.startswith("weights-"):
         return claims.Claim(0, len(blob))
     if name.startswith(LEDGER):

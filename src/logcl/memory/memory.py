@@ -107,7 +107,7 @@ class Memory:
     def new(
         path: str | os.PathLike[str], settings: Settings, notes: Mapping[str, str] | None = None
     ) -> Memory:
-        """Like `create`, but the file comes into being with the first task: if that fails, there is none."""
+        """Like `create`, but the first task creates the file: if that task fails, there is none."""
         data = {"n": 0, "classes": (), "settings": settings, "notes": dict(notes or {})}
         return Memory(path, parse_as(Manifest, data))
 
@@ -148,7 +148,7 @@ class Memory:
 
     @property
     def digest(self) -> str:
-        """Stands for the content (settings, levels, buffer, classes): equal digests, equal memories."""
+        """A digest of the content (settings, levels, buffer, classes): equal digests, equal memories."""
         return self.file.header().content
 
     def nbytes(self) -> int:
@@ -180,9 +180,9 @@ class Memory:
         images: (n, C, H, W), or (n, H, W) for one channel; uint8, or floats in [0, 1].
         labels: n integers or n strings.
         source: where they come from, for the ledger.
-        again: whether images that are all those of an earlier task are added once more, instead of refused.
+        again: whether to absorb a task with exactly the images of an earlier one, instead of refusing it.
         engine: what fits the levels, by default this process; see `logcl.nn.engines`.
-        callbacks: called with a `Moment` now and then; see `logcl.integrations.logs`.
+        callbacks: called with a `Moment` at intervals; see `logcl.integrations.logs`.
 
         What the memory holds changes once, at the end. Until then, and after any error or kill, it is as
         before. Absorbing the same task again resumes with the levels that had been fitted.

@@ -42,7 +42,7 @@ class Run:
 
 
 class LevelHistory(Frozen):
-    """Which samples a level holds and what they went through: its description without its codec."""
+    """Which samples a level holds, and their history: its description without its codec."""
 
     level: int = Field(ge=0, le=62)
     start: int = Field(ge=1, lt=MOST_SAMPLES)

@@ -1,4 +1,4 @@
-"""Networks and arrays as one safetensors blob with a description: what the memory file keeps of a model.
+"""Networks and arrays as one safetensors blob with a description, as the memory file stores them.
 
 Reading a blob runs no code, and a network is built without weights first, so that a description which
 claims absurd sizes fails against the tensors that are really there, before anything is allocated.
@@ -23,7 +23,7 @@ from logcl.nn.device import choose_device
 Spec = TypeVar("Spec")
 Network = TypeVar("Network", bound=nn.Module)
 _SCALE = ".scale"
-_KEPT = (torch.float16, torch.float32)  # what weights are kept in, beside steps of a scale
+_STORED = (torch.float16, torch.float32)  # types of stored weights, besides multiples of a scale
 
 
 def pack(about: Frozen, tensors: Mapping[str, Tensor]) -> bytes:
@@ -47,7 +47,7 @@ def load(blob: bytes, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, Tensor]]:
-    """What `pack` packed, or `Damaged` with the `name` of the blob."""
+    """The inverse of `pack`; raises `Damaged` with the `name` of the blob."""
     data, tensors = load(blob, name)
     return described(kind, data, name), tensors
 
@@ -72,7 +72,7 @@ def weights(network: nn.Module, prefix: str, precision: Precision | None = None)
 
 
 def round_weights(network: nn.Module, precision: Precision) -> None:
-    """What is replayed now must be what is replayed after a restart: round to what the file keeps."""
+    """Round weights to the precision of the file, so that replay is the same before and after a restart."""
     for weight in network.parameters():
         value = weight.data
         if precision == "int8" and value.dim() > 1:
@@ -130,12 +130,12 @@ def _behind(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _restored(key: str, mine: Mapping[str, Tensor], counter: bool) -> Tensor:
-    """A tensor as the network has it; whole numbers other than counters are steps of a scale, one a row."""
+    """A tensor as the network has it. Integers other than counters are multiples of a scale, one per row."""
     value, scale = mine[key], mine.get(key + _SCALE)
     if (value.dtype == torch.int8) != (scale is not None):
         raise ValueError(f"{key} and its scale do not belong together")
     if scale is None:
-        if value.dtype not in ((torch.int64,) if counter else _KEPT):
+        if value.dtype not in ((torch.int64,) if counter else _STORED):
             raise ValueError(f"{key} is of type {value.dtype}")
         return value if counter else value.float()
     if scale.shape != (*value.shape[:1], *[1] * (value.dim() - 1)) or scale.dtype != torch.float16:
