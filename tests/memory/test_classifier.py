@@ -121,7 +121,7 @@ class TestWarmStart:
         assert not torch.equal(first, second)
         assert not torch.equal(second, third)
 
-    def test_another_network_or_a_damaged_one_is_no_start(self, memory):
+    def test_a_warm_start_needs_the_same_intact_network(self, memory):
         cold = Classifier.train(memory, recipe={"epochs": 1}).fingerprint()
         recipe = {**self.RECIPE, "epochs": 1}
         Classifier.train(memory, own_network(), {"epochs": 1})

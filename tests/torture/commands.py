@@ -1,4 +1,4 @@
-"""The real command line in processes of its own, forked from one that has imported everything already."""
+"""The real command line in separate processes, forked from one that has already imported everything."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def start(
 
 
 def save_tasks(folder: Path, sizes: Sequence[int]) -> list[Path]:
-    """Files of digits, each with other ones."""
+    """Files of digits, all different."""
     folder.mkdir(parents=True, exist_ok=True)
     task = next(iter(open_stream("digits", tasks=1)))
     paths, at = [], 0
@@ -86,7 +86,7 @@ def _run(arguments: list[str], folder: Path, stdout: str, interrupt: Interrupt |
         if place:
             handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(handle, number)
-    # As Python does at its start: the streams of the server are those of the test.
+    # As Python does when it starts: the streams of the server are those of the test.
     sys.stdout = os.fdopen(1, "w", closefd=False) if stdout else None  # type: ignore[assignment]
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
