@@ -10,7 +10,7 @@ import pytest
 from logcl import Classifier, Memory
 from logcl.core.errors import CannotWrite, Damaged, LogCLError, NotAMemory
 from logcl.memory.file import carving
-from logcl.memory.file.carving import find_remains
+from logcl.memory.file.carving import find_intact
 from logcl.memory.file.sqlite import PAGE
 from logcl.memory.salvage import salvage
 
@@ -143,12 +143,12 @@ def test_of_several_headers_the_newest_is_used(damaged, digits):
     before = damaged.file.header()
     damaged.absorb(digits[0][121:124], digits[1][121:124])
     old = carving_record("header", before)
-    remains = find_remains(damaged.path)
-    assert remains is not None
+    intact = find_intact(damaged.path)
+    assert intact is not None
     damaged.path.write_bytes(damaged.path.read_bytes() + old.ljust(4 * PAGE, b"\0"))
-    again = find_remains(damaged.path)
+    again = find_intact(damaged.path)
     assert again is not None
-    assert again.header == remains.header
+    assert again.header == intact.header
     assert dict(carving.records(old)).keys() == {"header"}
 
 

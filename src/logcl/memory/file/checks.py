@@ -8,7 +8,7 @@ from pathlib import Path
 from logcl.core.errors import Damaged, NewerFormat, NotAMemory
 from logcl.core.text import printable
 from logcl.memory.file import parts, sqlite
-from logcl.memory.file.carving import find_remains
+from logcl.memory.file.carving import find_intact
 from logcl.memory.file.header import CLASSIFIER, COPY, HEADER, digest_of, inflate
 
 
@@ -24,14 +24,14 @@ def find_problems(path: Path) -> list[str]:
     except NewerFormat:
         raise
     except (Damaged, NotAMemory) as error:
-        remains = find_remains(path)
-        if remains is None and isinstance(error, NotAMemory):
+        intact = find_intact(path)
+        if intact is None and isinstance(error, NotAMemory):
             raise
         found.append(str(error))
-        if remains is None:
+        if intact is None:
             return [*found, "neither the header nor its copy is intact"]
-        found += [f"part {name} is lost" for name in remains.lost]
-        if not remains.lost:
+        found += [f"part {name} is lost" for name in intact.lost]
+        if not intact.lost:
             found.append("all parts are intact: `logcl verify --salvage` writes them to a new file")
     return found
 
