@@ -120,7 +120,7 @@ def _results_only() -> Iterator[None]:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        out.file = cast("IO[str]", None)  # standard output again, whatever it is then
+        out.file = cast("IO[str]", None)  # standard output again, even if it was replaced meanwhile
 
 
 @contextmanager

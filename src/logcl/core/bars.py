@@ -14,7 +14,7 @@ from logcl.core.progress import Advance, Progress
 from logcl.core.text import human_seconds, printable
 
 EVERY = 30.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 _WINDOW = 300.0  # seconds of work that an estimate is based on: one step may take a minute
 
 

@@ -84,7 +84,7 @@ class Recipe(Frozen):
 
 
 class BasicSettings(Frozen):
-    """What every memory has, whatever its codec."""
+    """Settings of every memory, independent of its codec."""
 
     preset: str
     """Preset that the settings were derived from."""

@@ -210,9 +210,7 @@ class Classifier:
         widest = 0 if isinstance(spec, OwnNetwork) else spec.widest
         probabilities = predict_proba(self.network, pixels, widest)
         if not np.isfinite(probabilities).all():
-            raise Damaged(
-                "the classifier gives no probabilities for some image; train it again with `logcl train`"
-            )
+            raise Damaged("the classifier gives NaN for some image; train it again with `logcl train`")
         return probabilities
 
 

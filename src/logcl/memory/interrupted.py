@@ -63,7 +63,7 @@ class Keeper:
             self.store()
 
     def store(self) -> None:
-        """Write what is kept, unless the file cannot be written or holds another memory by now."""
+        """Write the latest state, unless the file cannot be written or holds another memory now."""
         if self.latest is None:
             return
         with suppress(LogCLError):

@@ -98,7 +98,7 @@ class Memory:
     def create(
         path: str | os.PathLike[str], settings: Settings, notes: Mapping[str, str] | None = None
     ) -> Memory:
-        """A new, empty memory at a path where nothing is yet; `notes` are stored in it as they are."""
+        """A new, empty memory at an unused path; `notes` are stored in it unchanged."""
         memory = Memory.new(path, settings, notes)
         memory.file.create(memory.manifest.as_data())
         return memory

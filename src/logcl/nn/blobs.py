@@ -67,7 +67,7 @@ def weights(network: nn.Module, prefix: str, precision: Precision | None = None)
         elif precision is not None:
             found[f"{prefix}.{name}"] = value.half()
     if strange := next((name for name, value in found.items() if not _finite(value)), None):
-        raise BadSettings(f"training gave {strange} values that are no numbers; use a lower learning rate")
+        raise BadSettings(f"training gave {strange} infinite or NaN values; use a lower learning rate")
     return found
 
 
@@ -101,17 +101,17 @@ def restore(
         state = {key: _restored(key, mine, key in counters) for key in mine if not key.endswith(_SCALE)}
         network.load_state_dict(state, strict=True, assign=True)
         if strange := next((key for key, value in state.items() if not _finite(value)), None):
-            raise ValueError(f"{strange} has values that are no numbers")
+            raise ValueError(f"{strange} has infinite or NaN values")
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise damaged(name, error) from error
     return network.eval().requires_grad_(False).to(choose_device())
 
 
 def fill(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str, name: str) -> None:
-    """Give a network the weights found behind `prefix`, as they are; it must be the one they came from."""
+    """Load the weights found behind `prefix` into a network, which must be the one they came from."""
     state = _behind(prefix, tensors)
     if strange := next((key for key, value in state.items() if not _finite(value)), None):
-        raise damaged(name, ValueError(f"{strange} has values that are no numbers"))
+        raise damaged(name, ValueError(f"{strange} has infinite or NaN values"))
     try:
         network.load_state_dict(state, strict=True)
     except RuntimeError as error:

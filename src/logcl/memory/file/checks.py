@@ -1,4 +1,4 @@
-"""What is wrong with a memory file: SQLite's own structure, the digests, and which parts are there."""
+"""Checks of a memory file: the structure of SQLite, the digests, and the list of parts."""
 
 from __future__ import annotations
 
