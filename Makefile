@@ -31,7 +31,7 @@ docs: install
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # All that is done to memory files, at length: kills, power cuts, full disks, flipped bytes, readers, two first
-# writers, failures after the commit, interrupts; some hours.
+# writers, failures after the commit, interrupts; three hours.
 torture: install
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture power disk flips kills readers first-writers after-commit interrupts
 

@@ -1,4 +1,4 @@
-"""Quality against bytes: every kind of stored code, and what image codecs make of the same images.
+"""Quality against bytes: every kind of stored code, and image codecs on the same images.
 
     LOGCL_DATA=... python bench/codes.py [--samples 4096] > results/bench/codes.md
 
@@ -36,7 +36,7 @@ CODECS: tuple[tuple[str, tuple[int, ...], dict[str, int | bool]], ...] = (
 
 
 def main() -> None:
-    """Print one table a data set."""
+    """Print one table per data set."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=4096)
     count = parser.parse_args().samples
@@ -51,13 +51,13 @@ def main() -> None:
             )
         images = np.ascontiguousarray(images[:count])
         print(f"\n## {name}, {images.shape[1]}x{images.shape[2]}x{images.shape[3]}\n")
-        print("| code | bytes a sample | dB | seconds |\n|---|---|---|---|")
+        print("| code | bytes per sample | dB | seconds |\n|---|---|---|---|")
         for label, size, quality, seconds in [*ours(images), *codecs(images)]:
             print(f"| {label} | {size:.1f} | {quality:.2f} | {seconds:.0f} |", flush=True)
 
 
 def ours(images: NDArray[np.uint8]) -> Iterator[tuple[str, float, float, float]]:
-    """Name, bytes a sample, dB and seconds of each kind of code."""
+    """Name, bytes per sample, dB and seconds of each kind of code."""
     channels, height, width = images.shape[1:]
     shape = (channels, height, width)
     values = images[0].size
@@ -81,7 +81,7 @@ def ours(images: NDArray[np.uint8]) -> Iterator[tuple[str, float, float, float]]
 
 
 def fit(images: NDArray[np.uint8], settings: Settings) -> tuple[float, float, float]:
-    """Bytes a sample, dB and seconds of one level."""
+    """Bytes per sample, dB and seconds of one level."""
     samples = raw(images, np.zeros(len(images), np.int64))
     began = time.perf_counter()
     model, order = LocalModel.fit(Slot(0, 1, len(images)), samples, settings, 0)
@@ -92,7 +92,7 @@ def fit(images: NDArray[np.uint8], settings: Settings) -> tuple[float, float, fl
 
 
 def codecs(images: NDArray[np.uint8]) -> Iterator[tuple[str, float, float, float]]:
-    """The same of image files, on up to 1,000 samples."""
+    """The same for image files, on up to 1,000 samples."""
     some = images[:: max(len(images) // 1000, 1)]
     for kind, qualities, options in CODECS:
         for quality in qualities:

@@ -1,4 +1,4 @@
-"""What safety costs: the seconds of digests, staging and commit, as a share of absorbing 1,000 samples.
+"""The cost of safety: time for digests, staging and commit, as a share of absorbing 1,000 samples.
 
     python bench/commit.py [--datasets mnist,cifar100] [--tasks 4]
 
@@ -30,7 +30,7 @@ STEPS = ("read and verified", "digest of the task", "staged work looked for", "l
 
 @contextmanager
 def timed(seconds: dict[str, float]) -> Iterator[None]:
-    """Add up the time spent in everything that exists for safety alone, or for writing the file."""
+    """Add up the time spent on safety checks and on writing the file."""
 
     def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -53,7 +53,7 @@ def timed(seconds: dict[str, float]) -> Iterator[None]:
 
 
 def measure(dataset: str, tasks: int) -> list[tuple[int, float, dict[str, float]]]:
-    """For each task: levels trained, seconds in all, seconds by what they were spent on."""
+    """For each task: levels trained, total seconds, seconds by step."""
     stream = open_stream(dataset, tasks=1)
     task = next(iter(stream))
     order = np.random.default_rng(0).permutation(len(task))

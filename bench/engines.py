@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python bench/engines.py > results/bench/engines.md
 
-The cluster is two nodes of one processor each on this machine. Everything is measured in one run, workers in
-turn, after a first round that starts the processes; a ratio is that of medians. For a machine with two
-cores two is the most that can be had; what else keeps a core busy makes it less.
+The cluster is two nodes with one processor each, on this machine. Engines are measured in turn within one
+run, after a first round that starts the processes; speed-ups are ratios of medians. On a machine with two
+cores the highest possible speed-up is two, and less if anything else keeps a core busy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from logcl.nn.engines.ray import Ray
 ROUNDS = 3
 UNIT = 64
 SETTINGS = {"codec.min_steps": 2500, "codec.epochs": 1, "codec.patience": 0}
-"""Steps enough that every level of the task takes as many: equal fits."""
+"""Enough steps that every level of the task takes the same number: equal fits."""
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +45,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def base(folder: Path) -> Path:
-    """A memory of eight units, all in level 3, which stays where it is."""
+    """A memory of eight units, all in level 3, which later tasks keep."""
     x, y = digits()
     memory = Memory.open(folder / "base.logcl", (1, 8, 8), unit=UNIT, settings=SETTINGS)
     memory.absorb(x[: 8 * UNIT], y[: 8 * UNIT])
@@ -54,7 +54,7 @@ def base(folder: Path) -> Path:
 
 
 def absorb(engine: Local | Ray, start: Path, folder: Path) -> str:
-    """Six units more: levels 2 and 1, two fits of as many steps on batches of one size. Gives the digest."""
+    """Absorb six more units: levels 2 and 1, two fits of equal length. Returns the digest."""
     x, y = digits()
     path = folder / "memory.logcl"
     shutil.copy(start, path)
@@ -70,7 +70,7 @@ CELLS = [
 
 
 def finish(engine: Local | Ray, start: Path, folder: Path) -> str:
-    """A grid of four cells alike. Gives what was found."""
+    """Run a grid of four similar cells. Returns their results."""
     del start
     place = Place(folder / "grid", "smoke")
     grid.run(CELLS, place, command="", happened=lambda _: None, engine=engine, progress=Silent())
@@ -81,7 +81,7 @@ def finish(engine: Local | Ray, start: Path, folder: Path) -> str:
 def measure(
     job: Callable[[Local | Ray, Path, Path], str], engines: dict[str, Local | Ray], start: Path
 ) -> list[str]:
-    """A row for each engine: seconds, and how many times as fast as one Ray worker."""
+    """A row per engine: seconds, and the speed-up over one Ray worker."""
     seconds: dict[str, list[float]] = {name: [] for name in engines}
     results = set()
     for number in range(ROUNDS + 1):
@@ -91,7 +91,7 @@ def measure(
                 results.add(job(engine, start, Path(folder)))
                 if number:  # the first round starts workers
                     seconds[name].append(time.perf_counter() - began)
-    assert len(results) == 1, "engines found different things"
+    assert len(results) == 1, "engines gave different results"
     middle = {name: statistics.median(values) for name, values in seconds.items()}
     return [
         f"| {name} | {value:.1f} | {middle['one Ray worker'] / value:.2f} |" for name, value in middle.items()

@@ -2,7 +2,7 @@
 
     python bench/estimator.py
 
-Prints Markdown; results/bench/estimator.md is what it printed.
+Prints Markdown, stored in results/bench/estimator.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def data_sets() -> dict[str, tuple[np.ndarray, np.ndarray, LogCLClassifier]]:
 
 def main() -> None:
     """Print both tables."""
-    warnings.filterwarnings("ignore", module="sklearn")  # that a rival did not converge to its tolerance
+    warnings.filterwarnings("ignore", module="sklearn")  # a rival that does not converge warns
     once, by_class = [], []
     for name, (X, y, ours) in data_sets().items():
         rivals = [
@@ -72,16 +72,16 @@ def at_once(estimator: BaseEstimator, X: np.ndarray, y: np.ndarray) -> list[floa
     ]
 
 
-def class_by_class(estimator: BaseEstimator, X: np.ndarray, y: np.ndarray, passes: int) -> list[float]:
-    """A network without a memory may see each task `passes` times, its columns scaled by all samples."""
+def class_by_class(estimator: BaseEstimator, X: np.ndarray, y: np.ndarray, epochs: int) -> list[float]:
+    """Accuracy per fold. A network without a memory trains `epochs` times per task, on scaled columns."""
     found = []
     for train, test in FOLDS.split(X, y):
         learner, x = clone(estimator), X
-        if passes > 1:
+        if epochs > 1:
             x = StandardScaler().fit(X[train]).transform(X)
         for label in np.unique(y):
             mine = train[y[train] == label]
-            for _ in range(passes):
+            for _ in range(epochs):
                 learner.partial_fit(x[mine], y[mine], classes=np.unique(y))
         found.append(learner.score(x[test], y[test]))
     return found

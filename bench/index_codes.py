@@ -29,9 +29,9 @@ from logcl.streams import open_stream
 
 SHAPE = (1, 28, 28)
 BYTES = 150
-"""Bytes a sample, weights in half precision."""
+"""Bytes per sample, with weights in half precision."""
 FASTER = 10
-"""Rows are trained only when one of their samples is drawn: their rate is so many times the layers'."""
+"""Learning rate of rows relative to layers: a row is trained only when one of its samples is drawn."""
 
 
 class Dense(nn.Module):
@@ -90,7 +90,7 @@ class Rows(nn.Module):
 
 
 def by_similarity(images: Tensor) -> Tensor:
-    """An order in which neighbours are alike: halved again and again along the main direction of a part."""
+    """An order in which neighbours are similar: repeatedly halved along the main direction of each part."""
     x = images.flatten(1).float()
     x = x - x.mean(dim=0)
     x = x @ torch.linalg.eigh(x.T @ x).eigenvectors[:, -40:]
@@ -189,13 +189,14 @@ def compare(images: Tensor) -> Iterator[tuple[str, nn.Module, float]]:
 
 
 def main() -> None:
-    """One table for each number of samples."""
+    """Print one table for each number of samples."""
     stream = open_stream("mnist")
     x = torch.from_numpy(np.concatenate([np.asarray(task.x) for task in stream]))
     for count in [int(argument) for argument in sys.argv[1:]] or [8192, 32768]:
         images = x[:count]
         print(
-            f"\n{count:,} images\n\n| code and decoder | bytes a sample | seconds | MSE |\n|---|---|---|---|"
+            f"\n{count:,} images\n\n| code and decoder | bytes per sample | seconds | MSE |"
+            "\n|---|---|---|---|"
         )
         for name, network, seconds in compare(images):
             size = 2 * sum(weight.numel() for weight in network.parameters()) / count

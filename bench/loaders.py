@@ -1,9 +1,9 @@
-"""How fast a memory comes out of a DataLoader: map-style and iterable, with and without workers.
+"""Throughput of a DataLoader over a memory: map-style and iterable, with and without workers.
 
     OMP_NUM_THREADS=1 python bench/loaders.py > results/bench/loaders.md
 
 8,192 images of MNIST and of CIFAR-100 (LOGCL_DATA names the folder of the official files), batches of 128.
-Three passes of each loader, the median; a first one starts its workers and is not counted.
+Median of three epochs of each loader, after one that starts its workers.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> None:
                     rates.append(f"{COUNT / statistics.median(seconds):,.0f}")
                     del loader
                 print(f"| {name} | {title} | {' | '.join(rates)} |", flush=True)
-    print(f"\nBatches of {BATCH}, one thread a process, {os.cpu_count()} cores; torch {torch.__version__}.")
+    print(f"\nBatches of {BATCH}, one thread per process, {os.cpu_count()} cores; torch {torch.__version__}.")
 
 
 if __name__ == "__main__":

@@ -296,7 +296,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     found = measure(options.quick)
-    if options.out.exists():  # of other codecs, which memories may have, the figures stay
+    if options.out.exists():  # keep the figures of other codecs
         new = {(row.codec, row.images) for row in found.codecs}
         old = [row for row in Measured.model_validate_json(options.out.read_text()).codecs
                if (row.codec, row.images) not in new]  # fmt: skip

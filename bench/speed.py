@@ -1,11 +1,11 @@
-"""How fast samples go into a memory and come out of it, by preset and image size.
+"""Throughput of absorbing and replaying, by preset and image size.
 
     python bench/speed.py                     writes results/bench/speed.md and speed.json: many minutes
-    python bench/speed.py --quick --out DIR   a try with few samples and steps: its figures mean nothing
+    python bench/speed.py --quick --out DIR   a trial run with few samples and steps; its figures mean nothing
 
-Images are those of digits, MNIST and CIFAR-100 where LOGCL_DATA or the cache has them, and otherwise, as for
-64x64, smooth random ones. All samples of a row go into one local model in one task. Run it on a machine that
-does nothing else: figures of a busy one are worthless.
+Images are those of digits, MNIST and CIFAR-100 if LOGCL_DATA or the cache has them; otherwise, and for 64x64,
+they are smooth random ones. All samples of a row go into one local model in one task. Run it on an otherwise
+idle machine.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def images(shape: tuple[int, int, int], count: int) -> tuple[np.ndarray, np.ndar
 
 
 def epoch(x: np.ndarray, y: np.ndarray, settings: Settings, progress: Progress, steps: int = 0) -> None:
-    """One pass of the global classifier over raw images, or so many steps if that is more."""
+    """One epoch of the global classifier on raw images, or at least this many steps."""
     options = settings.classifier.model_copy(update={"epochs": 1, "min_steps": steps})
     spec = ClassifierSpec(
         network=options.network,
@@ -100,7 +100,7 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 class Sampled(Silent):
-    """Progress that a profiler takes as its clock: it looks at three optimiser steps of every twenty."""
+    """A progress that drives a profiler: it records three of every twenty optimiser steps."""
 
     def __init__(self) -> None:
         self.times: Counter[str] = Counter()
@@ -117,7 +117,7 @@ class Sampled(Silent):
     @contextmanager
     def track(self, description: str, total: int) -> Iterator[Advance]:
         del total
-        own = not description.startswith("absorbing")  # that bar counts the steps of the others again
+        own = not description.startswith("absorbing")  # this bar repeats the steps of the others
 
         def advance(steps: int = 1, note: str = "") -> None:
             del steps, note
@@ -196,11 +196,11 @@ def write(folder: Path, results: list[dict[str, Any]], quick: bool) -> None:
     document = {"machine": machine, "results": results}
     (folder / "speed.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     head = ["preset", "image", "images of", "samples", "absorbed /s", "decoded /s", "epochs"]
-    head += ["products, absorb", "products, epoch", "bytes a sample", "error"]
+    head += ["products, absorb", "products, epoch", "bytes per sample", "error"]
     table = "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *map(row, results)])
     given = [argument for argument in sys.argv[1:] if argument in ("--quick", "--colour")]
     command = " ".join(["python bench/speed.py", *given])
-    warning = "\n**A quick try: its figures mean nothing.**\n" if quick else ""
+    warning = "\n**A trial run: its figures mean nothing.**\n" if quick else ""
     (folder / "speed.md").write_text(
         f"""# Speed of absorbing and replaying
 {warning}
@@ -208,9 +208,9 @@ Measured with `{command}` on {machine["date"]}: {machine["processor"]}, {machine
 {machine["threads"]} threads, Python {machine["python"]}, torch {machine["torch"]}.
 
 All samples of a row are one task and go into one local model. "epochs" is the time to absorb them, measured
-in passes of the global classifier over the same samples; "products" is the share of time, Python included, in
-matrix products and convolutions, while absorbing and during such a pass; "bytes a sample" counts the whole
-memory file; "error" is the mean squared error of replay, pixels in 0..1.
+in epochs of the global classifier on the same samples; "products" is the share of time, Python included, in
+matrix products and convolutions, while absorbing and during such an epoch; "bytes per sample" counts the
+whole memory file; "error" is the mean squared error of replay, pixels in 0..1.
 
 {table}
 """,
@@ -242,7 +242,7 @@ def main() -> None:
                 print(f"{name}, {shape}: {error}", flush=True)
                 continue
             print(row(results[-1]), flush=True)
-            write(options.out, results, options.quick)  # so that an interrupted run leaves what it measured
+            write(options.out, results, options.quick)  # an interrupted run keeps its measurements
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A new classifier, trained: what several benches measure."""
+"""Training a new classifier, as several benches do."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What keeps the global model from telling classes by their decoders: noise, and the alternatives.
+"""What keeps the global model from recognising classes by their decoders: noise, and alternatives to it.
 
     LOGCL_DATA=... python bench/trap.py [--samples 12000] [--seeds 2] > results/bench/trap.md
     LOGCL_DATA=... python bench/trap.py --memory runs/mnist-fast/memory.logcl --epochs 3
 
-MNIST in five tasks is absorbed once by a seed, or a memory of it is given, as `logcl run mnist` leaves it;
-then the same classifier is trained on its replay in each of the ways below. What is applied to replay only
-changes training; "both sides" also changes the test images.
+MNIST in five tasks is absorbed once per seed, unless a memory of it, e.g. from `logcl run mnist`, is given.
+The same classifier is then trained on replay, changed in each of the ways below. Most ways change only the
+training images; "both sides" changes the test images as well.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def main() -> None:
             tasks = [Task(task.x[:each], task.y[:each]) for task in tasks]
             memories = {features: absorbed(tasks, settings, features) for features in (False, True)}
         for place, way in enumerate(ways):
-            found[place].append(examined(memories[way.features], way, stream))
+            found[place].append(evaluated(memories[way.features], way, stream))
             print(seed, way.name, found[place][-1], file=sys.stderr, flush=True)
         joint.append(on_raw(tasks, stream, settings))
     print("# Labels by distortion: what helps\n")
@@ -107,7 +107,7 @@ def main() -> None:
         f"{arguments.epochs} epochs of the classifier, {arguments.seeds} seed(s). "
         f"The same classifier on the raw images, noise 0.3: {100 * np.mean(joint):.2f} %.\n"
     )
-    print("| replay is given | accuracy % | gap between levels | level told, of its classes |")
+    print("| change to replay | accuracy % | gap between levels | level recognised, given the class |")
     print("|---|---|---|---|")
     for place, way in enumerate(ways):
         accuracy, gap, probe, by_class = np.array(found[place]).T
@@ -136,7 +136,7 @@ def absorbed(tasks: list[Task], settings: Settings, features: bool) -> Snapshot:
 
 
 def given(path: Path, settings: Settings) -> Snapshot:
-    """A memory that there is, with the classifier's settings of this comparison."""
+    """An existing memory, with the classifier settings of this comparison."""
     now = Memory.open(path).snapshot()
     return with_classifier(now, settings.classifier)
 
@@ -170,8 +170,8 @@ def feature_distance(x: Images, y: NDArray[np.int64], settings: Settings, work: 
     return distance
 
 
-def examined(now: Snapshot, way: Way, stream: Stream) -> tuple[float, float, float, float]:
-    """Accuracy on test images, gap between levels, and how well levels are told apart."""
+def evaluated(now: Snapshot, way: Way, stream: Stream) -> tuple[float, float, float, float]:
+    """Accuracy on test images, gap between levels, and accuracy of the level probe."""
     images, classes = now.everything()
     errors = np.concatenate([np.full(run.count, sum(run.errors)) for run in now.runs])
     missing = torch.from_numpy(np.sqrt(errors.max() - errors)).float() if way.matched else None
@@ -197,7 +197,7 @@ def examined(now: Snapshot, way: Way, stream: Stream) -> tuple[float, float, flo
     test_x, test_y = way.both(np.asarray(stream.test_x)), np.array([numbers[int(y)] for y in stream.test_y])
     seen = with_classifier(now, settings)
     drawn = diagnostics.draw(now)
-    # What the probe sees has gone through the same; the noise of the settings is added by the probe itself.
+    # The probe sees images with the same changes; it adds the noise of the settings itself.
     rows = torch.from_numpy(_rows_of(now, drawn))
     changed = roughened(torch.from_numpy(way.both(drawn.x)), rows).numpy()
     drawn = dataclasses.replace(drawn, x=changed)
@@ -211,7 +211,7 @@ def examined(now: Snapshot, way: Way, stream: Stream) -> tuple[float, float, flo
 
 
 def _rows_of(now: Snapshot, drawn: diagnostics.Drawn) -> NDArray[np.int64]:
-    """A sample of the level that each drawn sample is from: all its samples have about the same error."""
+    """For each drawn sample, the first one of its level: samples of a level have about the same error."""
     starts = [level.slot.start - 1 for level in now.levels] + ([now.n - 1] if len(now.buffer) else [])
     return np.array(starts)[drawn.level]
 
@@ -242,7 +242,7 @@ def blurred(x: Images) -> Images:
 
 
 def coded(x: Images) -> Images:
-    """Through rounded cosine coefficients of one step for all: a codec that needs no bytes in the file."""
+    """Encoded and decoded with cosine coefficients of one fixed step, a codec without weights."""
     codec = Cosine(CosineSpec(image_shape=x.shape[1:], step=0.25))
     return codec.decode(codec.encode(np.ascontiguousarray(x)), np.arange(len(x))).numpy()
 

@@ -1,8 +1,8 @@
-"""Does it help to begin with what there is: the decoder of a merged level, the global model after a task?
+"""Do warm starts help: from the decoder of a merged level, and from the last global model?
 
     LOGCL_DATA=... python bench/warm_start.py [--source mnist] [--samples 12000] [--seeds 2]
 
-Prints Markdown; results/bench/warm_start.md is what it printed. All else is equal: stream, seeds, recipes.
+Prints Markdown, stored in results/bench/warm_start.md. Everything else is equal: stream, seeds, recipes.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def main() -> None:
         f"## {arguments.source}, {arguments.samples:,} samples, {len(tasks)} tasks, {arguments.seeds} seeds\n"
     )
     print(f"Made by `{command}`; means over seeds.\n")
-    print("| decoder of the largest level begins with | squared error | of the largest level | absorb s |")
+    print("| decoder of the largest level starts from | squared error | of the largest level | absorb s |")
     print("|---|---|---|---|")
     for warm, found in decoders.items():
         error, largest, seconds = np.mean(found, axis=0)
         name = "the largest one it replaces" if warm else "random weights"
         print(f"| {name} | {error:.5f} | {largest:.5f} | {seconds:.0f} |")
-    print("\n| global model begins with | passes | accuracy after the last task % | seconds, all tasks |")
+    print("\n| global model starts from | epochs | accuracy after the last task % | seconds, all tasks |")
     print("|---|---|---|---|")
     for (name, share), found in classifiers.items():
         accuracy, seconds = np.mean(found, axis=0)
@@ -93,7 +93,7 @@ def squared_error(x: np.ndarray, z: np.ndarray) -> float:
 
 
 def trained(snapshots: list[Snapshot], stream: Stream) -> dict[tuple[str, float], tuple[float, float]]:
-    """Accuracy after the last task and time of all trainings, for each way to train after every task."""
+    """Accuracy after the last task and total training time, for each way to train after every task."""
     found = {}
     for name, share in (
         ("random weights", 1.0),

@@ -1,4 +1,4 @@
-"""What the tests share: small real images, settings that train in a blink, the command line in-process."""
+"""What the tests share: small real images, quick settings, the command line in this process."""
 
 import os
 import sys
@@ -51,7 +51,7 @@ def _global_seed_is_left_alone():
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):
-    """Every test has its own cache and knows of no data on this machine."""
+    """Every test has its own cache and finds no data sets on this machine."""
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("LOGCL_CACHE", str(cache))
     monkeypatch.delenv("LOGCL_DATA", raising=False)

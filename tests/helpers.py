@@ -36,7 +36,7 @@ class CountingProgress(Silent):
 
 
 def smooth(count: int, shape: tuple[int, int, int], seed: int = 0) -> np.ndarray:
-    """Images like photographs in what matters: amplitudes fall with frequency, channels are alike."""
+    """Images with the statistics of photographs: amplitudes fall with frequency, channels are correlated."""
     rng = np.random.default_rng(seed)
     channels, height, width = shape
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
@@ -82,7 +82,7 @@ def fit_codec(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Fitted:
-    """Fit the codec that the settings are of."""
+    """Fit the codec that the settings belong to."""
     samples = x if isinstance(x, FitInput) else fit_input(x)
     work = Work(generator_for(seed), progress or Silent())
     return registry.find(settings.name).fit(samples, settings, work, starts)
@@ -112,13 +112,13 @@ def code_bytes(codes) -> int:
 
 
 def codecs_of(model: LocalModel) -> dict[str, Codec]:
-    """What `LocalModel.from_bytes` needs beside the blob of this model."""
+    """What `LocalModel.from_bytes` needs besides the blob of this model."""
     blob = model.codec.to_bytes()
     return {sha256(blob).hexdigest(): model.codec} if model.codec.weights() else {}
 
 
 def reread(model: LocalModel, name: str = "level") -> LocalModel:
-    """The model after a trip through bytes, weights included."""
+    """The model, written and read again, weights included."""
     codecs = {
         digest: registry.from_bytes(codec.to_bytes(), name) for digest, codec in codecs_of(model).items()
     }

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from logcl.allocation import Slot, layout, max_generation, plan
 
 units = st.integers(1, 50)
-# Long runs of small tasks with a large one now and then: carries ripple through many bits.
+# Long runs of small tasks with occasional large ones: carries ripple through many bits.
 task_sizes = st.lists(st.one_of(st.just(1), st.integers(1, 9), st.integers(1, 5000)), max_size=120)
 
 
@@ -108,7 +108,7 @@ WRONG = [-1, 1.0, 2.5, float("nan"), True, "3", None, np.float64(3), np.int64(-1
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
-def test_numbers_that_are_no_counts_are_refused_in_a_sentence(wrong):
+def test_invalid_counts_are_refused_in_a_sentence(wrong):
     for call in (
         lambda: plan(wrong, 3),
         lambda: plan(0, wrong),

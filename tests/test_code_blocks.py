@@ -1,4 +1,4 @@
-"""Every code block of the README and the docs runs, page by page, in a folder such as the pages imagine.
+"""Every code block of the README and the docs runs, page by page, in a folder with the files they mention.
 
 Blocks of docs/avalanche.md run in the environment that has Avalanche (tests/avalanche/).
 """
@@ -39,7 +39,7 @@ BRIEFLY = (
     ("logcl run digits", f"logcl run digits --set codec.min_steps=30 --set codec.epochs=1 {_FEW}"),
     ("logcl run     photos/", f"logcl run photos/ --set classifier.width=8 {_FEW}"),
 )
-"""What would take long is made shorter: fewer seeds, steps, samples, small networks; every word is tried."""
+"""Slow commands are made shorter: fewer seeds, steps and samples, small networks; every option is tried."""
 
 
 def briefly(text: str) -> str:
@@ -56,7 +56,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch, digits):
-    """Class-named folders of photos, one more photo, and results that pages speak of."""
+    """Class-named folders of photos, one more photo, and results that pages mention."""
     monkeypatch.chdir(tmp_path)
     x, y = digits
     for day, rows in (("monday", range(12)), ("tuesday", range(12, 24)), ("photos", range(20))):
@@ -71,7 +71,7 @@ def workplace(tmp_path, monkeypatch, digits):
 
 @pytest.fixture
 def names(digits):
-    """What pages take to be there already: images (24, 3, 32, 32) and their labels."""
+    """Names that pages assume to be defined: images (24, 3, 32, 32) and their labels."""
     padded = np.pad(digits[0][:24], ((0, 0), (0, 0), (12, 12), (12, 12)))
     return {"images": np.repeat(padded, 3, axis=1), "labels": digits[1][:24]}
 
@@ -82,7 +82,7 @@ def run_python(page, names):
     for text in code:
         if found := re.match(r"# (\w+\.py)\n", text):  # the content of a file that commands of the page use
             Path(found[1]).write_text(text)
-    with torch.random.fork_rng():  # networks and loaders of the pages draw from torch's own state
+    with torch.random.fork_rng():  # networks and loaders of the pages draw from torch's global state
         for text in code:
             exec(compile(briefly(text), page, "exec"), names)
     return len(code)
@@ -96,7 +96,7 @@ def commands(page):
 
 
 def run_command(line, logcl):
-    if line.startswith("make "):  # CI runs them; here only whether there is such a thing
+    if line.startswith("make "):  # CI runs them; here only their existence is checked
         asked = subprocess.run(["make", "-n", line.split()[1]], cwd=ROOT, capture_output=True, text=True)
         assert asked.returncode == 0, asked.stderr
         return
@@ -143,7 +143,7 @@ def test_the_blocks_of_a_page_run(page, workplace, names, logcl, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)  # Ray's processes are nice: beside other work they wait
+@pytest.mark.timeout(900)  # Ray's processes have low priority and wait for other work
 @pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's own sockets and pipes
 def test_the_blocks_of_the_page_on_clusters_run(workplace, names, logcl, monkeypatch):

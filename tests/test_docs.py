@@ -1,4 +1,4 @@
-"""What the README and the docs say is true: their names, links, tables and figures."""
+"""The README and the docs are correct: their names, links, tables and figures."""
 
 import importlib.util
 import json
@@ -76,7 +76,7 @@ def made():
     return module
 
 
-def test_every_page_of_results_is_what_its_files_say(made):
+def test_every_page_of_results_matches_its_files(made):
     """`make results` would change nothing: results/NAME/README.md and the README's tables."""
     folders = made.folders()
     assert folders
@@ -90,7 +90,7 @@ def test_every_page_of_results_is_what_its_files_say(made):
     assert made.readme(readme) == readme
 
 
-def test_the_table_of_what_was_done_to_memory_files_is_what_was_counted(made):
+def test_the_table_of_torture_trials_matches_their_counts(made):
     page = (ROOT / "docs" / "memory-file.md").read_text()
     assert made.tortured(page) == page
     trials = [json.loads(path.read_text()) for path in made.TORTURE.glob("*.json")]
@@ -102,13 +102,13 @@ def test_the_table_of_what_was_done_to_memory_files_is_what_was_counted(made):
     assert next(trial["tried"] for trial in trials if trial["trial"] == "kills") >= 200
 
 
-def test_a_figure_that_was_changed_by_hand_is_noticed(made):
+def test_a_figure_changed_by_hand_is_detected(made):
     text = "<!-- results:digits -->\n| logcl | 100 |\n<!-- /results:digits -->"
     assert made.readme(text) != text
     assert "| logcl | 5 |" in made.readme(text)
 
 
-def test_the_readmes_table_is_what_was_measured():
+def test_the_table_of_the_readme_matches_the_results():
     from logcl.core.text import human_bytes, spread
     from logcl.experiments.result import Result
 

@@ -1,4 +1,4 @@
-"""What is installed is what is here: wheel and sdist of this tree, in an environment without it."""
+"""The wheel and sdist of this tree are complete, and work in a clean environment."""
 
 import os
 import subprocess
@@ -101,7 +101,7 @@ def test_shells_complete_commands(shell):
 
 
 def test_users_types_are_checked(tmp_path):
-    """`py.typed`: a mistake in a user's script is found through LogCL's annotations."""
+    """`py.typed`: a type checker finds mistakes in a user's script."""
     script = tmp_path / "script.py"
     script.write_text(
         "from logcl import Classifier, Memory\n"

@@ -1,4 +1,4 @@
-"""Makes pages of the repository fit for the site: links to files outside of docs/ become their names."""
+"""Prepares pages for the site: links to files outside docs/ become plain names."""
 
 import re
 

@@ -12,7 +12,7 @@ class _Output(io.FileIO):
     """Output to a pipe or file; what cannot be written is dropped, so that printing never stops a command."""
 
     failed: OSError | None = None
-    """Why something was dropped; None if the reader of a pipe left, as in `logcl inspect m.logcl | head`."""
+    """Why output was dropped; None if a pipe was closed early, as in `logcl inspect m.logcl | head`."""
 
     def write(self, data: Any, /) -> int:
         """Write the bytes, or drop them."""

@@ -1,4 +1,4 @@
-"""`logcl bench` as a user types it, on the real data sets where they are."""
+"""`logcl bench` as a user types it, on the real data sets if they are present."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import pytest
 REAL_DATA = os.environ.get("LOGCL_DATA")
 
 
-def test_what_there_is_not_is_said(logcl, tmp_path):
+def test_unknown_names_are_refused_with_the_known_ones(logcl, tmp_path):
     ran = logcl("bench", "table3", "--out", tmp_path)
     assert ran.code == 2
     assert "there is no bench 'table3'; choose one of: table1" in ran.err
@@ -31,7 +31,7 @@ def test_without_the_data_every_cell_says_what_is_missing(logcl, tmp_path):
 
 
 @pytest.mark.skipif(not REAL_DATA, reason="LOGCL_DATA names no folder with the real data sets")
-def test_a_grid_from_beginning_to_end_and_once_more(logcl, tmp_path):
+def test_a_grid_runs_to_its_end_and_nothing_runs_twice(logcl, tmp_path):
     arguments = ("bench", "growth", "--scale", "smoke", "--out", tmp_path, "--data-dir", REAL_DATA)
     ran = logcl(*arguments)
     assert ran.code == 0, ran.err

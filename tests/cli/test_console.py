@@ -6,7 +6,7 @@ from logcl.cli.console import parse_changes, parse_shape
 from logcl.core.errors import BadSettings
 
 
-def test_the_command_line_takes_one_target():
+def test_bytes_and_psnr_exclude_each_other():
     assert parse_changes(None) == {}
     assert parse_changes(["unit = 7"]) == {"unit": "7"}
     assert parse_changes([], bytes_per_sample=2.5) == {"codec.bytes_per_sample": 2.5}
@@ -23,7 +23,7 @@ def test_the_command_line_takes_one_target():
      "1x8x8\n", "1x0x8", "1x08x8", "1x1e2x8", "1x8.0x8", "1×8×8", "x", "", "1x" + "9" * 5000 + "x8",
      "1x9999999x8"],
 )  # fmt: skip
-def test_shapes_that_are_none_are_refused_in_a_sentence(text):
+def test_invalid_shapes_are_refused_in_a_sentence(text):
     with pytest.raises(BadSettings, match=r"is not CHANNELSxHEIGHTxWIDTH; write e.g. 3x32x32") as caught:
         parse_shape(text)
     assert len(str(caught.value)) < 120

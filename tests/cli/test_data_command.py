@@ -20,7 +20,7 @@ from logcl.streams import digits, sources
 
 @pytest.fixture
 def small_mnist(tmp_path, monkeypatch):
-    """A folder with a small MNIST that LogCL takes for the real one."""
+    """A folder with a small MNIST that LogCL accepts as the real one."""
     folder = tmp_path / "official"
     folder.mkdir()
     for name in digits.SHA256:
@@ -93,7 +93,7 @@ def test_get_into_a_folder(mirror, tmp_path):
     assert "good" in run("check", "mnist", "--data-dir", tmp_path / "new").stdout
 
 
-def test_get_takes_what_is_there(small_mnist, monkeypatch):
+def test_get_keeps_existing_files(small_mnist, monkeypatch):
     monkeypatch.setenv("LOGCL_DATA", str(small_mnist))
     assert f"mnist is already in {small_mnist}" in run("get", "mnist").stdout
     there = json.loads(run("get", "mnist", "--json").stdout)["files"]
@@ -107,7 +107,7 @@ def test_unknown_names():
         assert "digits, mnist, omniglot, omniglot-100, cifar100" in str(error)
 
 
-def test_check_everything_that_is_there(small_mnist):
+def test_check_everything_present(small_mnist):
     results = json.loads(run("check", "--json", "--data-dir", small_mnist).stdout)
     states = [(r["name"], r["state"]) for r in results]
     assert states[:2] == [("digits", "good"), ("mnist", "good")]
@@ -128,7 +128,7 @@ def test_check_of_something_absent():
     assert "logcl data get cifar100" in str(run("check", "cifar100", fails=DataError).exception)
 
 
-def test_check_tells_repacked_files(small_mnist):
+def test_check_reports_repacked_files(small_mnist):
     path = small_mnist / "t10k-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()), 1))
     text = run("check", "mnist", "--data-dir", small_mnist).stdout
@@ -136,11 +136,11 @@ def test_check_tells_repacked_files(small_mnist):
     assert str(path) in text.replace("\n", "")
 
 
-def test_check_cures_a_damaged_cache(small_mnist, own_cache):
+def test_check_rebuilds_a_damaged_cache(small_mnist, own_cache):
     run("check", "mnist", "--data-dir", small_mnist)
     (array,) = own_cache.glob("streams/mnist-*/train_x.npy")
     whole = array.read_bytes()
-    array.write_bytes(whole[:-1] + b"?")  # the right size: only reading everything anew finds it
+    array.write_bytes(whole[:-1] + b"?")  # the right size: only found by reading everything again
     run("check", "mnist", "--data-dir", small_mnist)
     (array,) = own_cache.glob("streams/mnist-*/train_x.npy")
     assert array.read_bytes() == whole

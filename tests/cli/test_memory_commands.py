@@ -294,8 +294,8 @@ def test_export_writes_labels_in_blocks(tmp_path, digits, logcl, quick, monkeypa
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
-def test_networks_that_give_no_numbers(tmp_path, memory, digits, logcl, value):
-    """`verify` reports weights that are no numbers; `predict` never prints NaN."""
+def test_networks_whose_outputs_are_nan(tmp_path, memory, digits, logcl, value):
+    """`verify` reports weights that are not finite; `predict` never prints NaN."""
     from logcl import Classifier
     from logcl.nn import blobs
 
@@ -309,7 +309,7 @@ def test_networks_that_give_no_numbers(tmp_path, memory, digits, logcl, value):
     assert "NaN" not in predicted.out
     if value != 3e38:  # finite, but no image gives a finite result
         assert verified.code == 1
-        assert "no numbers" in verified.out
+        assert "infinite or NaN values" in verified.out
 
 
 def test_class_names_cannot_lead_out_of_the_export(tmp_path, digits, logcl, quick):
@@ -361,7 +361,7 @@ def test_no_two_classes_share_a_folder(names):
     assert all(len(folder.encode()) <= 255 and "/" not in folder and folder.strip(". ") for folder in folders)
 
 
-def test_verify_tells_damage_from_a_stranger(tmp_path, memory, logcl):
+def test_verify_distinguishes_damage_from_other_files(tmp_path, memory, logcl):
     good = logcl("verify", memory)
     assert good.code == 0
     assert "intact; 150 samples" in good.out
@@ -438,7 +438,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
     assert memory.read_bytes() == before
 
 
-def test_a_source_that_fails_half_way_says_what_is_in(tmp_path, digits, logcl):
+def test_a_source_that_fails_halfway_reports_the_tasks_absorbed(tmp_path, digits, logcl):
     for task, name in (("t1", "a"), ("t2", "b")):
         (tmp_path / "tasks" / task / name).mkdir(parents=True)
         for row in range(3):
@@ -479,7 +479,7 @@ def test_names_with_brackets_are_shown_as_they_are(tmp_path, npz, logcl):
     assert str(path) in logcl("train", path, "--set", "classifier.epochs=1").out
 
 
-def test_an_array_of_labels_that_lies(tmp_path, memory, logcl):
+def test_an_array_with_a_false_header(tmp_path, memory, logcl):
     import io
     import zipfile
 
@@ -535,7 +535,7 @@ def test_a_newer_format_is_refused(memory, logcl):
         assert "upgrade LogCL" in ran.err
 
 
-def test_a_device_that_is_not_there(memory, npz, logcl, monkeypatch):
+def test_a_missing_device(memory, npz, logcl, monkeypatch):
     monkeypatch.setenv("LOGCL_DEVICE", "auto")  # restored afterwards, whatever --device does to it
     before = memory.read_bytes()
     for device in ("cuda:77", "abacus"):
@@ -576,6 +576,17 @@ def test_the_size_or_the_quality_of_a_code_is_an_option(tmp_path, npz, logcl, op
     assert Memory.open(path).n == 300
 
 
+def test_the_codec_is_an_option(tmp_path, npz, logcl):
+    path = tmp_path / "m.logcl"
+    assert logcl("absorb", path, npz, "--codec", "cosine", "--psnr", 30).code == 0
+    assert Memory.open(path).settings.codec.name == "cosine"
+    assert logcl("absorb", path, npz, "--codec", "cosine", "--again").code == 0
+    refused = logcl("absorb", path, npz, "--codec", "autoencoder", "--again")
+    assert refused.code == 2
+    assert "has other settings than codec.name = autoencoder" in refused.err
+    assert "there is no codec 'gif' here" in logcl("absorb", tmp_path / "n.logcl", npz, "--codec", "gif").err
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -587,7 +598,7 @@ def test_the_size_or_the_quality_of_a_code_is_an_option(tmp_path, npz, logcl, op
         (("--psnr", 99), "less than or equal to 40"),
     ],
 )
-def test_codes_that_cannot_be_are_refused_in_a_sentence(tmp_path, npz, logcl, options, sentence):
+def test_impossible_rates_are_refused_in_a_sentence(tmp_path, npz, logcl, options, sentence):
     path = tmp_path / "m.logcl"
     refused = logcl("absorb", path, npz, *options)
     assert refused.code == 2
@@ -620,7 +631,7 @@ class TestInterruptedTrain:
 
     EPOCHS = ("--set", "classifier.epochs=6")
 
-    def test_what_it_says_is_true(self, memory, logcl, interrupted):
+    def test_its_message_after_an_interrupt_is_true(self, memory, logcl, interrupted):
         assert interrupted(0, *self.EPOCHS) == f"logcl: interrupted; {memory} has no classifier yet\n"
         said = interrupted(5, *self.EPOCHS)
         kept = re.search(r"has no classifier yet; epoch ([0-9]) of 6 is kept, and the same command", said)
@@ -640,7 +651,7 @@ class TestInterruptedTrain:
         assert "keeps its previous classifier; epoch" in said
 
 
-def test_lines_tell_how_far_a_training_is_unless_it_is_quiet(memory, logcl, monkeypatch):
+def test_lines_report_the_progress_of_a_training_unless_quiet(memory, logcl, monkeypatch):
     monkeypatch.setattr("logcl.core.bars.EVERY", 0.05)
     told = logcl("train", memory).err
     assert re.search(r"^global model [0-9]+%(, about .* left)?(, loss [0-9.]+)?$", told, re.MULTILINE)

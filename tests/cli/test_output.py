@@ -24,7 +24,7 @@ def start(*arguments, **options):
 
 
 def closed_pipe():
-    """The writing end of a pipe that nobody reads."""
+    """The writing end of a pipe without a reader."""
     reading, writing = os.pipe()
     os.close(reading)
     return writing
@@ -63,7 +63,7 @@ def shown(ran):
     ],
     ids=lambda arguments: " ".join(map(str, arguments[:1] + arguments[2:])),
 )
-def test_a_reader_that_leaves_does_not_change_the_exit_code(arguments):
+def test_a_closed_pipe_does_not_change_the_exit_code(arguments):
     """`logcl inspect m.logcl | head`: 1 would mean that verify found a problem."""
     pipe = closed_pipe()
     try:
@@ -119,7 +119,7 @@ def test_closed_streams_and_narrow_encodings(tmp_path):
 
 @linux
 def test_names_of_files_cannot_control_a_terminal(tmp_path, logcl, monkeypatch):
-    """Tasks, classes, memories, skipped and ignored files, sources, settings: whatever is printed."""
+    """Names of tasks, classes, memories, skipped and ignored files, sources and settings."""
     monkeypatch.setenv("LOGCL_DEVICE", "cpu")  # put back after --device
     evil = EVIL.replace("\n", "").replace("\r", "") + "\n"
     tasks, memory = tmp_path / evil, tmp_path / f"{evil}.logcl"
@@ -198,7 +198,7 @@ def test_every_command_takes_names_that_are_not_utf_8(tmp_path, monkeypatch):
         )
 
 
-def test_a_folder_called_like_a_data_set_is_refused_by_every_command(tmp_path, logcl, monkeypatch):
+def test_a_folder_named_like_a_data_set_is_refused_by_every_command(tmp_path, logcl, monkeypatch):
     monkeypatch.chdir(tmp_path)
     images(tmp_path / "digits", count=5)
     for command in (["absorb", "m.logcl", "digits"], ["run", "digits"], ["run"]):

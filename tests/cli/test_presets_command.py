@@ -68,7 +68,7 @@ def test_bad_input(logcl, arguments, sentence):
 
 
 class Asked(Exception):
-    """Ends a command once it has said what it wants."""
+    """Stops a command once it has asked for settings."""
 
 
 def test_run_and_absorb_pass_the_data_set_on(tmp_path, logcl, monkeypatch):

@@ -1,4 +1,4 @@
-"""`logcl run` on the digits and on anybody's images."""
+"""`logcl run` on the digits and on a user's own images."""
 
 import json
 
@@ -33,7 +33,13 @@ def test_three_methods_side_by_side(tmp_path, logcl):
     assert Memory.open("r/logcl-seed1/memory.logcl").verify() == []
 
 
-def test_without_levels_nothing_is_said_of_them(tmp_path, logcl):
+def test_the_codec_is_an_option(tmp_path, logcl):
+    ran = logcl("run", "digits", "--tasks", 2, "--codec", "cosine", "--out", "r", *QUICK_CLASSIFIER)
+    assert ran.code == 0, ran.err
+    assert Memory.open("r/memory.logcl").settings.codec.name == "cosine"
+
+
+def test_the_table_omits_levels_for_methods_without_them(tmp_path, logcl):
     ran = logcl("run", "digits", "--tasks", 1, "--method", "finetune", "--out", "r", *QUICK)
     assert "distortions" not in ran.out
     ran = logcl("run", "digits", "--tasks", 2, "--set", "unit=5000", "--out", "s", *QUICK)
@@ -41,7 +47,7 @@ def test_without_levels_nothing_is_said_of_them(tmp_path, logcl):
     assert "worst level: the buffer" in ran.out
 
 
-def test_an_earlier_run_is_not_replaced_unasked(tmp_path, logcl):
+def test_an_earlier_run_is_replaced_only_with_overwrite(tmp_path, logcl):
     arguments = ["run", "digits", "--tasks", 2, "--evaluate", "final", "--out", "r", *QUICK]
     first = json.loads(logcl(*arguments, "--json").out)
     assert first["final_accuracy"] > 0.1
@@ -56,7 +62,7 @@ def test_an_earlier_run_is_not_replaced_unasked(tmp_path, logcl):
     assert Memory.open("r/memory.logcl").digest == digest  # the same seed gives the same memory
 
 
-def test_finished_cells_are_taken_as_they_are(tmp_path, logcl):
+def test_finished_cells_are_not_run_again(tmp_path, logcl):
     arguments = ["run", "digits", "--tasks", 2, "--evaluate", "final", "--out", "r", *QUICK]
     assert logcl(*arguments, "--method", "finetune,joint", "--json").code == 0
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("r/*/result.json")}
@@ -106,7 +112,7 @@ def test_a_run_that_fails_says_how_to_resume(tmp_path, logcl, monkeypatch):
     assert "resuming after task 1 of 3" in ran.err
 
 
-def test_a_memory_of_no_run_is_refused(tmp_path, logcl, digits):
+def test_a_memory_without_a_run_is_refused(tmp_path, logcl, digits):
     np.savez("few.npz", x=digits[0][:10], y=digits[1][:10])
     (tmp_path / "r").mkdir()
     assert logcl("absorb", "r/memory.logcl", "few.npz").code == 0
@@ -157,7 +163,7 @@ def test_own_arrays_of_every_layout(tmp_path, logcl, shape):
     assert result["raw_bytes"] == 60 * np.prod(shape)
 
 
-def test_nothing_to_test_with(tmp_path, logcl, digits):
+def test_a_stream_without_test_samples_is_refused(tmp_path, logcl, digits):
     np.savez("one.npz", x=digits[0][:3], y=[0, 1, 2])
     ran = logcl("run", "one.npz", *QUICK)
     assert ran.code == 2

@@ -1,4 +1,4 @@
-"""What importing the lowest layer costs: the command line imports it before it knows what to do."""
+"""The cost of importing the lowest layer, which the command line does before it parses its arguments."""
 
 import subprocess
 import sys

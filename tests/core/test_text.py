@@ -1,4 +1,4 @@
-"""Text for people: short numbers that stay close to the value, and nothing that controls a terminal."""
+"""Text for people: short numbers close to the value, and no control sequences."""
 
 import numpy as np
 import pytest

@@ -42,7 +42,7 @@ def test_a_leftover_lock_file_is_taken_over(memory):
         assert json.loads(lock_of(memory).read_text())["pid"] == os.getpid()
 
 
-def test_a_holder_that_has_not_written_its_name_yet_is_another_process(memory):
+def test_a_holder_without_a_name_is_called_another_process(memory):
     with writer_lock(memory):
         lock_of(memory).write_text("")
         with pytest.raises(Busy, match="written by another process"), writer_lock(memory):
@@ -51,7 +51,7 @@ def test_a_holder_that_has_not_written_its_name_yet_is_another_process(memory):
 
 @pytest.mark.skipif(os.name != "posix", reason="an open file cannot be removed here")
 def test_a_lock_file_removed_between_open_and_lock_is_not_used(memory, monkeypatch):
-    """Its holder removes it as it leaves: a lock on the removed file would not keep other writers out."""
+    """The holder removes the file on release: a lock on a removed file would not keep other writers out."""
     lock, calls = module._lock, []
 
     def remove_first(handle):

@@ -1,4 +1,4 @@
-"""A killed run resumes and gives the result of an uninterrupted one; nothing is replaced unasked.
+"""A killed run resumes and gives the result of an uninterrupted one; nothing is replaced without --overwrite.
 
 That this holds for every method is part of the contract in `tests/methods`.
 """
@@ -208,7 +208,7 @@ def test_a_damaged_checkpoint_is_refused_or_replaced(stream, settings, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
-def test_a_memory_of_no_run_is_never_deleted_unasked(stream, settings, tmp_path, digits):
+def test_a_memory_without_a_run_is_only_deleted_with_overwrite(stream, settings, tmp_path, digits):
     path = tmp_path / "memory.logcl"
     Memory.create(path, settings).absorb(digits[0][:5], digits[1][:5])
     content = path.read_bytes()

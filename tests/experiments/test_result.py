@@ -33,7 +33,7 @@ def places(value, so_far=()):
 
 
 def mutated(document, place, change):
-    """A copy in which one value is replaced, removed, or there twice."""
+    """A copy in which one value is replaced, removed or duplicated."""
     document = copy.deepcopy(document)
     *path, last = place
     parent = document
@@ -92,7 +92,7 @@ def test_lengths_must_match(tmp_path, name):
     b"", b"{", b"null", b"[]", b"[" * 100_000, b'{"a":' * 5_000 + b"1" + b"}" * 5_000, b"\xff\xfe\x00",
     b"NaN", b"9" * 10_000,
 ])  # fmt: skip
-def test_what_is_no_document_is_refused(tmp_path, content):
+def test_files_that_are_no_results_are_refused(tmp_path, content):
     shown_or_refused(tmp_path, content)
     with pytest.raises(BadInput):
         read(tmp_path / "result.json")

@@ -60,7 +60,7 @@ needs_another_process = pytest.mark.xdist_group("another process")  # once, not 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What another process was given, and its results."""
+    """The input of another process, and its results."""
 
     clf: LogCLClassifier
     answer: np.ndarray

@@ -55,7 +55,7 @@ OTHERS = {
     "images": lambda path, X, y: LogCLClassifier(path, image_shape=(1, 8, 8)).partial_fit(*images_of(40)),
     "no estimator": lambda path, X, y: Memory.open(path, (1, 1, 4)).absorb(X.reshape(-1, 1, 1, 4) / 10, y),
 }
-"""Memories that an estimator of iris must not take for its own."""
+"""Memories that an estimator of iris must not accept as its own."""
 
 
 @pytest.mark.parametrize("kind", OTHERS)

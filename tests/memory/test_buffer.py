@@ -1,4 +1,4 @@
-"""The buffer is lossless, refuses lies, and stays in few chunks however small the tasks are."""
+"""The buffer is lossless, refuses false claims, and stays in few chunks however small the tasks are."""
 
 import json
 
@@ -82,7 +82,7 @@ def test_one_sample_at_a_time_is_a_binary_counter():
      {"image_shape": (1, 8, 9)}, {"count": 10**12, "stop": 10**12}, {"stop": 4}, {"stop": 6}, {"stop": 2**61},
      {"start": 3}, {"start": 2, "stop": 1}],
 )  # fmt: skip
-def test_lies_are_refused_before_they_are_allocated(lie):
+def test_false_claims_are_refused_before_anything_is_allocated(lie):
     samples = raw(np.zeros((5, 1, 8, 8), np.uint8), np.arange(5))
     about, tensors = blobs.unpack(buffer.to_bytes(Chunk(1, 5, samples)), buffer.Description, "chunk")
     forged = blobs.pack(about.model_copy(update=lie), tensors)
@@ -96,7 +96,7 @@ def test_lies_are_refused_before_they_are_allocated(lie):
      torch.tensor([0], dtype=torch.uint8), torch.tensor([13], dtype=torch.uint8), torch.tensor([1.0])],
     ids=str,
 )  # fmt: skip
-def test_masks_that_lie_are_refused(mask):
+def test_false_masks_are_refused(mask):
     """Genuine: samples 1, 3, 4 and 5 of 5, bits 0, 2, 3 and 4."""
     samples = Samples(np.zeros((4, 1, 8, 8), np.uint8), np.arange(4), np.array([1, 3, 4, 5]), (Run(4),))
     about, tensors = blobs.unpack(buffer.to_bytes(Chunk(1, 5, samples)), buffer.Description, "chunk")

@@ -51,12 +51,12 @@ def drawn(count: int, side: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("x", "ratio"), [(drawn(100, 64), 0.5), (photographs(100, 64), 0.62)])
-def test_photographs_take_far_fewer_bytes_than_deflated(x, ratio):
+def test_photographs_take_far_fewer_bytes_than_with_deflate(x, ratio):
     assert len(x) >= 100
     assert len(chunk_of(x)) <= ratio * len(zlib.compress(np.ascontiguousarray(x).data, 9))
 
 
-def test_small_chunks_are_never_larger_than_deflated():
+def test_small_chunks_are_never_larger_than_with_deflate():
     for x in (np.zeros((1, 1, 8, 8), np.uint8), smooth(1, (3, 8, 8)), np.arange(40).reshape(2, 1, 4, 5)):
         packed = lossless.compress(x.astype(np.uint8))
         assert sum(map(len, packed.values())) <= len(zlib.compress(x.astype(np.uint8).tobytes(), 9))
@@ -119,7 +119,7 @@ def test_equal_samples_give_equal_bytes(monkeypatch):
 
 @pytest.mark.parametrize("fault", ["changes a pixel", "fails", "is not there"])
 def test_a_faulty_webp_loses_nothing(fault, monkeypatch):
-    """The buffer is the only copy of its samples: what WebP does not give back is deflated."""
+    """The buffer is the only copy of its samples: if WebP changes any pixel, they are deflated instead."""
     x, genuine = smooth(4, (3, 32, 32)), Image.Image.save
 
     def save(image, file, *arguments, **options):
@@ -236,7 +236,7 @@ def test_only_one_way_of_compressing_at_a_time():
 
 
 @pytest.mark.parametrize("lie", [{"count": 5}, {"count": 3}, {"count": 50, "stop": 50}, {"start": 2}])
-def test_lies_about_pictures_are_refused(lie):
+def test_false_claims_about_pictures_are_refused(lie):
     about, tensors = blobs.unpack(chunk_with(GENUINE), buffer.Description, "chunk")
     with pytest.raises(Damaged, match="chunk"):
         buffer.from_bytes(blobs.pack(about.model_copy(update=lie), tensors), (3, 16, 16), "chunk")

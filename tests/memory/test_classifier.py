@@ -9,7 +9,8 @@ from logcl import Classifier, Memory
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.core.progress import Silent
 from logcl.core.sharding import Shard
-from logcl.memory.classifier import _learn, _take_over
+from logcl.memory.classifier import _take_over
+from logcl.memory.classifier_job import learn
 from logcl.memory.file.sqlite import PAGE
 from logcl.nn.classification import new_network
 from logcl.nn.training import Work
@@ -67,7 +68,7 @@ def test_the_same_seed_gives_the_same_predictions(memory, digits):
 def test_decoding_on_the_fly_gives_the_same_classifier(memory, digits, monkeypatch):
     """A memory too large to be decoded at once is decoded batch by batch."""
     cached = Classifier.train(memory, recipe={"epochs": 2})
-    monkeypatch.setattr("logcl.memory.classifier._CACHE", 0)
+    monkeypatch.setattr("logcl.memory.classifier_limits._CACHE", 0)
     on_the_fly = Classifier.train(memory, recipe={"epochs": 2})
     agree = (cached.predict(digits[0]) == on_the_fly.predict(digits[0])).mean()
     assert agree > 0.98  # in another batch a pixel may be rounded differently
@@ -120,7 +121,7 @@ class TestWarmStart:
         assert not torch.equal(first, second)
         assert not torch.equal(second, third)
 
-    def test_another_network_or_a_damaged_one_is_no_start(self, memory):
+    def test_a_warm_start_needs_the_same_intact_network(self, memory):
         cold = Classifier.train(memory, recipe={"epochs": 1}).fingerprint()
         recipe = {**self.RECIPE, "epochs": 1}
         Classifier.train(memory, own_network(), {"epochs": 1})
@@ -225,7 +226,7 @@ def test_more_processes_than_samples(memory, monkeypatch):
             nn.Flatten(), nn.Linear(64, 10)
         )  # batch normalisation needs more than one sample
     before = network[1].weight.detach().clone()
-    weights = _learn(now, network, settings, state, None, None, None, share, Silent())
+    weights = learn(now, network, settings, state, None, None, None, share, Silent())
     assert not torch.equal(weights["1.weight"], before)
 
 

@@ -1,4 +1,4 @@
-"""What is said about a task is true: before the commit it is not in, after it nothing fails."""
+"""Reports about a task are true: until the commit nothing has changed, and after it nothing fails."""
 
 import sqlite3
 import warnings

@@ -1,4 +1,4 @@
-"""A memory as a data set of torch: right and quick with workers, samplers and pinned memory."""
+"""A memory as a data set of torch, with workers, samplers and pinned memory."""
 
 import pickle
 
@@ -30,7 +30,7 @@ def expected(memory):
 
 @pytest.fixture
 def own_randomness():
-    """Loaders draw from torch's global state, as they do for everybody."""
+    """Loaders draw from torch's global random state."""
     with torch.random.fork_rng():
         torch.manual_seed(5)
         yield
@@ -50,7 +50,7 @@ def loaders(memory, workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2, 3])
-def test_every_loader_gives_each_sample_once_a_pass_in_another_order_each_time(memory, expected, workers):
+def test_every_loader_yields_each_sample_once_per_epoch_in_a_new_order(memory, expected, workers):
     for loader in loaders(memory, workers):
         passes = []
         for _ in range(2):
@@ -64,7 +64,7 @@ def test_every_loader_gives_each_sample_once_a_pass_in_another_order_each_time(m
         assert passes[0] != passes[1]
 
 
-def test_workers_that_stay_give_another_order_too(memory):
+def test_persistent_workers_yield_a_new_order_too(memory):
     stream = memory.dataset(iterable=True, batch_size=50)
     loader = DataLoader(
         stream, batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context="fork"
@@ -103,7 +103,7 @@ def test_samplers_choose_from_the_map_style_data_set(memory):
 
 
 @pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")
-def test_pinned_memory_is_asked_for_in_vain_without_an_accelerator_and_does_no_harm(memory):
+def test_pinned_memory_without_an_accelerator_does_no_harm(memory):
     for loader in (
         DataLoader(memory.dataset(), batch_size=64, pin_memory=True),
         DataLoader(memory.dataset(iterable=True, batch_size=64), batch_size=None, pin_memory=True),
@@ -131,13 +131,13 @@ def test_shards_cut_the_samples_into_parts(n):
         assert sorted([*halves[0], *halves[1]]) == list(mine.positions(n))
 
 
-def test_a_data_set_is_the_memory_of_its_moment_and_can_be_sent(memory, tmp_path, digits):
+def test_a_data_set_is_a_snapshot_and_can_be_pickled(memory, tmp_path, digits):
     sent = pickle.loads(pickle.dumps(memory.dataset()))  # noqa: S301 - its own
     assert len(sent) == 230
     assert torch.equal(sent[5][0], memory.dataset()[5][0])
 
 
-def test_what_cannot_be_is_refused_in_a_sentence(memory, tmp_path):
+def test_invalid_arguments_are_refused_in_a_sentence(memory, tmp_path):
     with pytest.raises(BadInput, match="batch_size is 0"):
         memory.dataset(iterable=True, batch_size=0)
     with pytest.raises(BadInput, match=r"shard is \(3, 3\)"):

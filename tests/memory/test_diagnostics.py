@@ -89,7 +89,7 @@ def test_without_distortions_the_probe_knows_no_more_than_the_class(digits, leve
     assert 0.01 < found.standard_error < 0.05
 
 
-def test_distortions_are_seen_and_noise_hides_them(digits):
+def test_distortions_are_detected_and_noise_hides_them(digits):
     strong = diagnostics.level_probe(snapshot(shared(digits, 0.0, 0.3)))
     weak = diagnostics.level_probe(snapshot(shared(digits, 0.0, 0.05), noise=0.3))
     assert strong.probe > 0.95
@@ -97,7 +97,7 @@ def test_distortions_are_seen_and_noise_hides_them(digits):
     assert weak.probe < weak.without_noise - 0.1
 
 
-def test_no_noise_no_difference(digits):
+def test_without_noise_both_probes_are_the_same(digits):
     found = diagnostics.level_probe(snapshot(shared(digits, 0.0, 0.1), noise=0.0))
     assert found.probe == found.without_noise > 0.9
 

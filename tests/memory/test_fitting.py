@@ -1,4 +1,4 @@
-"""The fits of a task: bytes all the way, each started from the level that it resembles."""
+"""The fits of a task: each is plain bytes, and starts from the most similar level."""
 
 from __future__ import annotations
 

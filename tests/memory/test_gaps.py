@@ -86,11 +86,11 @@ def expected(whole) -> tuple[torch.Tensor, np.ndarray]:
 
 
 def alike(x, wanted) -> bool:
-    """Other batches may round a pixel the other way."""
+    """Different batches may round a pixel differently."""
     return (x.int() - wanted.int()).abs().max() <= 1
 
 
-def test_it_is_sound_and_counts_what_it_holds(thinned, whole):
+def test_it_is_valid_and_counts_the_samples_it_holds(thinned, whole):
     assert thinned.verify() == []
     assert thinned.n == len(KEPT) < whole.n == LAST
     assert thinned.manifest.last == LAST
@@ -116,7 +116,7 @@ def test_replay_yields_what_is_left(thinned, expected):
 
 
 @pytest.mark.parametrize("index", [0, 5, 35, 60, LAST + 1, -1])
-def test_samples_that_are_not_there_are_refused(thinned, index):
+def test_missing_samples_are_refused(thinned, index):
     with pytest.raises(IndexError, match=f"no sample {index}"):
         thinned.snapshot().fetch(np.array([1, index]))
 
@@ -152,7 +152,7 @@ def test_a_classifier_learns_from_it(thinned, digits):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 11, 70])
 def test_further_tasks_merge_it(thinned, digits, count, expected):
-    """Sample indices go on after the last that ever arrived; what was missing stays missing."""
+    """Sample indices continue after the last that ever arrived; missing samples stay missing."""
     before = thinned.snapshot()
     done = thinned.absorb(digits[0][LAST : LAST + count], digits[1][LAST : LAST + count])
     assert done.plan == plan(LAST, LAST + count, UNIT)
@@ -174,7 +174,7 @@ def test_further_tasks_merge_it(thinned, digits, count, expected):
         )
 
 
-def test_levels_and_chunks_that_are_empty_are_not_there(thinned, digits):
+def test_empty_levels_and_chunks_are_absent(thinned, digits):
     now = thinned.snapshot()
     gone = now.levels[1].slot
     waiting = now.chunks[0]
@@ -282,7 +282,7 @@ def test_weights_stay_while_a_level_needs_them(sharing, digits):
     assert weights_in(sharing) == [shared]
 
 
-def test_one_level_is_retired_and_the_weights_stay_then_both_and_they_go(tmp_path, digits):
+def test_weights_stay_until_both_levels_that_need_them_are_retired(tmp_path, digits):
     settings = {**FEW, "codec.width": 8, "codec.smallest": 1, "codec.keep_encoder": True}
     memory = Memory.open(tmp_path / "m.logcl", SHAPE, unit=8, settings=settings)
     memory.absorb(digits[0][:40], digits[1][:40])  # levels 2 and 0

@@ -1,4 +1,4 @@
-"""The ledger: what came when and from where, in few parts, and no part of what the memory holds."""
+"""The ledger: tasks with time and source, in few parts, and not part of the content."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_string_labels_are_in_it(memory, digits):
     assert memory.ledger[0].classes == ("dög", "cat")
 
 
-def test_the_digest_stands_for_images_and_labels(digits):
+def test_the_digest_depends_on_images_and_labels(digits):
     x = digits[0][:4]
     known = content_digest(x, [0, 1, 0, 1])
     assert known == content_digest(x.copy(), [0, 1, 0, 1])
@@ -97,7 +97,7 @@ class TestTheSameImagesTwice:
     @pytest.mark.parametrize("rows", [slice(3, 90), slice(89, 2, -1)], ids=["same order", "another order"])
     @pytest.mark.parametrize("labels", ["same", "others"])
     @pytest.mark.parametrize("images", ["bytes", "floats"])
-    def test_they_are_refused_unless_asked_for(self, held, digits, rows, labels, images):
+    def test_repeated_images_are_refused_unless_requested(self, held, digits, rows, labels, images):
         x, y = digits[0][rows], digits[1][rows]
         y = y if labels == "same" else (y + 1) % 10
         x = x if images == "bytes" else x / 255
@@ -111,8 +111,8 @@ class TestTheSameImagesTwice:
         assert held.n == 177
         assert len(held.ledger) == 3
 
-    def test_other_images_are_not(self, held, digits):
-        """Parts of a task, a task and more, one copy more: other tasks."""
+    def test_other_images_are_accepted(self, held, digits):
+        """Parts of a task, more images than it had, and one image repeated: these are other tasks."""
         x, y = digits[0][3:90], digits[1][3:90]
         for rows in (range(86), [*range(87), 0], [*range(86), 0]):
             held.absorb(x[list(rows)], y[list(rows)])
@@ -123,7 +123,7 @@ class TestTheSameImagesTwice:
         held.absorb(digits[0][90:99], digits[1][90:99])
         assert held.n == 99
 
-    def test_entries_without_a_digest_of_images_know_the_task_as_it_was(self, held, digits):
+    def test_entries_without_a_digest_of_images_recognise_the_same_task(self, held, digits):
         """Early files of format 4."""
         header = held.file.header()
         old = [entry.model_copy(update={"images": ""}) for entry in held.ledger]
@@ -160,7 +160,7 @@ def test_warnings_turned_into_errors_come_before_the_commit(memory, digits):
 
 
 def test_when_and_source_are_not_content(tmp_path, digits, monkeypatch):
-    """Equal digests, equal memories, whenever and from wherever the samples came."""
+    """Memories with equal samples have equal digests, whatever the time and source."""
     digests, ledgers = [], []
     for name in ("a", "b"):
         memory = Memory.open(tmp_path / name, (1, 8, 8), unit=8, settings=COSINE)
@@ -236,7 +236,7 @@ def plain(**changes) -> dict:
     return {**json.loads(entry().model_dump_json()), **changes}
 
 
-def test_the_forger_knows_genuine_entries():
+def test_the_forging_helper_makes_valid_entries():
     assert ledger.from_bytes(forged(plain()), "ledger-0") == (entry(),)
 
 
@@ -270,7 +270,7 @@ def test_forged_parts_are_refused(memory, digits, blob):
     assert saved.memory.n == 3
 
 
-def test_a_bomb_is_not_inflated():
+def test_a_decompression_bomb_is_not_inflated():
     bomb = zlib.compress(b" " * 2**28, 9)
     with pytest.raises(Damaged, match="ledger-0"):
         ledger.from_bytes(bomb, "ledger-0")

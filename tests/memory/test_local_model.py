@@ -1,4 +1,4 @@
-"""Local models give back what they were given, whatever their codes, also after a trip through bytes."""
+"""Local models replay their samples, whatever their codes, also after being written and read again."""
 
 import json
 
@@ -100,7 +100,7 @@ def test_index_codes_cost_no_bytes_per_sample(digits):
 
 
 def test_samples_stay_within_their_run(digits):
-    """Matching permutes samples, but never across histories: what is known of a run stays true."""
+    """Matching permutes samples only within a run, so that the history of a run stays correct."""
     samples = take(digits, 96)
     mixed = Samples(samples.x, samples.y, samples.indices, (Run(32, (0.01, 0.02)), Run(64)))
     settings = options({**INDEX, "codec.min_steps": 50, "codec.epochs": 1})
@@ -109,8 +109,8 @@ def test_samples_stay_within_their_run(digits):
     assert [run.generation for run in model.runs] == [2, 0]
 
 
-def test_generations_are_booked_apart_from_errors(digits):
-    """A run that was coarsened has one error more than its generation says; encoding adds one to both."""
+def test_generations_are_counted_separately_from_errors(digits):
+    """Coarsening adds an error to a run but not a generation; encoding adds one to both."""
     samples = take(digits, 32)
     coarse = Samples(samples.x, samples.y, samples.indices, (Run(32, (0.01, 0.02), 0),))
     model, _ = LocalModel.fit(Slot(0, 1, 32), coarse, options({**TRAINED, **FEW}), 0)
@@ -120,7 +120,7 @@ def test_generations_are_booked_apart_from_errors(digits):
 @pytest.mark.parametrize("codec", ["autoencoder", "cosine", "index"])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 14)])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_handful_of_samples(codec, shape, count):
+def test_a_few_samples(codec, shape, count):
     """With unit 1 the lowest level is a single image, as in the paper."""
     x = np.random.default_rng(0).integers(0, 256, (count, *shape), dtype=np.uint8)
     trained = {"codec.network": "mlp", "codec.width": 64, "codec.learning_rate": 1e-2, "codec.min_steps": 300,
@@ -157,7 +157,7 @@ def test_size_by_level():
     assert total < 1.75 + 21 / 8  # the largest, as much again for all others, an eighth each
 
 
-def test_steps_are_known_beforehand(digits):
+def test_steps_are_known_in_advance(digits):
     for changes in MODES.values():
         few = {} if changes.get("codec.name") == "cosine" else {"codec.min_steps": 10, "codec.epochs": 2}
         settings = options({**changes, **few})
@@ -177,7 +177,7 @@ def test_sizes_by_level_hold_for_bytes(digits, level):
     assert 0.85 * size_ratio(level, 4) <= sizes[0] / sizes[1] <= size_ratio(level, 4) + 0.03
 
 
-def test_a_level_of_one_class_has_no_labeller_to_wait_for(digits):
+def test_a_level_of_one_class_trains_no_labeller(digits):
     settings = options({**TRAINED, "labels.kind": "labeller"})
     with_labeller, without = (fit_steps(64, classes, settings) for classes in (2, 1))
     assert with_labeller - without == settings.labels.training.min_steps
@@ -198,7 +198,7 @@ def mlp(**changes: object) -> dict:
     return {"codec": {"name": "autoencoder", "decoder": decoder, "weights": "int8"}}
 
 
-def test_the_forger_knows_the_genuine_description(model):
+def test_the_forging_helper_makes_a_valid_description(model):
     LocalModel.from_bytes(forged(model.to_bytes(), mlp()), codecs_of(model), "level-0")
 
 
@@ -246,13 +246,13 @@ MANY = {"stop": 2**60, "samples": 2**60, "runs": [{"count": 2**60, "errors": [0.
         {"codec": None},
     ],
 )
-def test_descriptions_that_lie_are_refused(model, lie):
+def test_false_descriptions_are_refused(model, lie):
     with pytest.raises(Damaged, match="level-0"):
         LocalModel.from_bytes(forged(model.to_bytes(), lie), codecs_of(model), "level-0")
 
 
 def test_weights_of_another_codec_are_refused(model):
-    """The digest is right, what it stands for is not."""
+    """The digest is right, but the weights belong to another codec."""
     codecs = {model.about.weights: Cosine(CosineSpec(image_shape=(1, 8, 8), step=0.1))}
     with pytest.raises(Damaged, match="level-0 needs other weights"):
         LocalModel.from_bytes(model.to_bytes(), codecs, "level-0")
@@ -274,8 +274,8 @@ def test_weights_of_another_codec_are_refused(model):
         MANY,
     ],
 )
-def test_cosines_that_lie_are_refused(digits, lie):
-    """The cosine codec has no weights, so its description is all there is to contradict."""
+def test_forged_cosine_levels_are_refused(digits, lie):
+    """The cosine codec has no weights, so only its description can contradict the codes."""
     settings = options({"codec.name": "cosine", "codec.psnr": 25})
     samples = raw(digits[0][:16], np.zeros(16, np.int64))  # one class: labels take no bytes
     genuine = LocalModel.fit(Slot(0, 1, 16), samples, settings, 0)[0]
@@ -376,7 +376,7 @@ def test_a_level_with_gaps_can_be_moved(fitted):
     ],
     ids=str,
 )  # fmt: skip
-def test_masks_that_lie_are_refused(model, mask):
+def test_false_masks_are_refused(model, mask):
     some = model.select(np.array([0, 3, 9]))
     about, tensors = blobs.load(some.to_bytes(), "level-0")
     changed = {key: value for key, value in {**tensors, "live": mask}.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The memory keeps every sample, touches only what the plan says, and survives everything users hand it."""
+"""The memory keeps every sample, changes only what the plan says, and survives any input."""
 
 import itertools
 import os
@@ -61,7 +61,7 @@ def test_every_sample_is_kept_through_any_sequence_of_tasks(tmp_path_factory, di
     _, classes = now.everything()
     assert now.label_values[classes].tolist() == y[:n].tolist()
     held = n - n % unit
-    assert np.array_equal(now.buffer.x, x[held:n])  # what waits is raw
+    assert np.array_equal(now.buffer.x, x[held:n])  # the buffer is raw
     generations = [run.generation for run in now.runs for _ in range(run.count)]
     assert generations == expected_generations(sizes, unit)
     assert max(generations) <= max_generation(n, unit)
@@ -78,7 +78,7 @@ def test_replay_resembles_what_was_absorbed(tmp_path, digits):
     spread = np.square((x[:640] - x[:640].mean(axis=0)) / 255).mean()
     assert errors[:128].mean() < spread / 4
     assert errors.mean() < spread / 5
-    # The book-keeping, which never saw the originals together, tells the same story.
+    # The recorded errors, which were never computed from the originals, agree.
     booked = sum(run.count * sum(run.errors) for run in memory.snapshot().runs) / 640
     assert 0.5 < booked / errors.mean() < 2
 
@@ -156,7 +156,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("incoming", [-1, 1.5, True, "3", None, np.float32(2)], ids=repr)
-def test_a_plan_of_no_number_of_samples_is_refused(tmp_path, quick, incoming):
+def test_a_plan_for_an_invalid_number_of_samples_is_refused(tmp_path, quick, incoming):
     with pytest.raises(BadInput, match=r"incoming is .*; give an integer of at least 0"):
         make(tmp_path / "m.logcl", quick).plan(incoming)
 
@@ -174,7 +174,7 @@ def test_bad_input_is_refused_and_changes_nothing(tmp_path, digits, quick, name)
     assert [entry.name for entry in os.scandir(tmp_path)] == [entry.name for entry in files]
 
 
-def test_settings_live_in_the_file(tmp_path, quick):
+def test_settings_are_stored_in_the_file(tmp_path, quick):
     made = make(tmp_path / "m.logcl", quick, seed=9, preset="paper-cpu")
     again = Memory.open(tmp_path / "m.logcl")
     assert again.settings == made.settings
@@ -192,7 +192,7 @@ def test_settings_live_in_the_file(tmp_path, quick):
         ({"settings": {"codec.epochs": 99}}, "other settings than codec.epochs = 99"),
     ],
 )
-def test_contradicting_a_memory_is_refused(tmp_path, quick, options, message):
+def test_settings_that_contradict_a_memory_are_refused(tmp_path, quick, options, message):
     make(tmp_path / "m.logcl", quick)
     with pytest.raises(BadSettings, match=message):
         Memory.open(tmp_path / "m.logcl", **options)
@@ -230,7 +230,7 @@ def test_impossible_settings_are_refused_and_nothing_is_created(tmp_path, option
     assert list(tmp_path.iterdir()) == []
 
 
-def test_replay_draws_evenly_and_repeats_itself(tmp_path, digits, quick):
+def test_replay_is_uniform_and_reproducible(tmp_path, digits, quick):
     memory = make(tmp_path / "m.logcl", quick)
     memory.absorb(digits[0][:50], np.arange(50) + 100)
     drawn = list(itertools.islice(memory.replay(batch_size=100, seed=1), 40))
@@ -316,7 +316,7 @@ def test_an_empty_memory_says_so(tmp_path, quick):
             use()
 
 
-def test_a_reader_opened_before_sees_the_new_state_and_old_snapshots_stay(tmp_path, digits, quick):
+def test_open_readers_see_the_new_state_and_snapshots_do_not_change(tmp_path, digits, quick):
     writer = make(tmp_path / "m.logcl", quick)
     writer.absorb(digits[0][:20], digits[1][:20])
     reader = Memory.open(tmp_path / "m.logcl")
@@ -388,7 +388,7 @@ def test_opening_what_is_not_a_memory(tmp_path):
 
 
 def test_colour_images_lose_next_to_nothing_when_levels_merge(tmp_path, logcl):
-    """Cosine codes: the first encoding costs quality, those after it hardly any."""
+    """Cosine codes: the first encoding loses quality, later ones hardly any."""
     rng = np.random.default_rng(0)
     rows, columns = np.mgrid[:20, :36] / 20
     slopes = rng.normal(0, 0.3, (2, 90, 3, 1, 1))

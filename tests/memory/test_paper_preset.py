@@ -47,7 +47,7 @@ classifier.optimiser               adam    adam      adam
 
 
 @pytest.mark.parametrize(("column", "dataset"), [(0, "mnist"), (1, "omniglot"), (2, "cifar100")])
-def test_the_appendixs_table(column, dataset):
+def test_the_table_of_the_appendix(column, dataset):
     chosen = preset("paper", COLOUR if dataset == "cifar100" else GREY, dataset)
     values = {name: value for name, value, _ in described(chosen)}
     for line in TABLE.strip().splitlines()[1:]:
@@ -98,7 +98,7 @@ def test_end_to_end(tmp_path, dataset, shape):
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
-def test_what_is_replayed_survives_its_bytes(count):
+def test_replay_is_the_same_after_a_restart(count):
     """Weights are rounded to half precision before use; batch statistics keep full precision."""
     from logcl.allocation import Slot
     from logcl.memory.samples import raw

@@ -1,4 +1,4 @@
-"""Real processes: killed, interrupted, out of disk, without permission, in each other's way.
+"""Real processes: killed, interrupted, out of disk, without permission, competing for the same file.
 
 Each starts `logcl` as a user would and looks at what is left of the memory.
 """
@@ -181,7 +181,7 @@ def test_a_full_disk_changes_nothing(memory, tasks, tmp_path):
 
 
 def test_a_file_size_limit_changes_nothing(memory, tasks):
-    """The same where nothing may be mounted: the kernel refuses to let the file grow."""
+    """The same without mounting a disk: the kernel limits the size of the file."""
     before = memory.digest
     limit = memory.path.stat().st_size + 2048
 

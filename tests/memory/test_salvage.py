@@ -10,7 +10,7 @@ import pytest
 from logcl import Classifier, Memory
 from logcl.core.errors import CannotWrite, Damaged, LogCLError, NotAMemory
 from logcl.memory.file import carving
-from logcl.memory.file.carving import find_remains
+from logcl.memory.file.carving import find_intact
 from logcl.memory.file.sqlite import PAGE
 from logcl.memory.salvage import salvage
 
@@ -97,7 +97,7 @@ def test_a_lost_part_costs_its_own_samples_and_no_other(sound, damaged, tmp_path
 
 
 @pytest.mark.parametrize("wrecked", ["first page", "first four kilobytes", "index", "header", "copy"])
-def test_what_leads_to_the_parts_may_be_lost(sound, damaged, tmp_path, wrecked):
+def test_parts_are_found_without_the_pages_that_point_to_them(sound, damaged, tmp_path, wrecked):
     content = bytearray(damaged.path.read_bytes())
     if wrecked == "first page":
         content[:100] = bytes(100)
@@ -122,7 +122,7 @@ def test_what_leads_to_the_parts_may_be_lost(sound, damaged, tmp_path, wrecked):
     assert Classifier.load(saved.memory).classes == sound.classes
 
 
-def test_a_truncated_file_gives_what_is_in_the_rest(damaged, tmp_path):
+def test_a_truncated_file_gives_the_intact_parts(damaged, tmp_path):
     content = damaged.path.read_bytes()
     shares = []
     for number, share in enumerate((0.0, 0.3, 0.6, 0.9, 1.0)):
@@ -138,17 +138,17 @@ def test_a_truncated_file_gives_what_is_in_the_rest(damaged, tmp_path):
     assert shares[-1] == 121
 
 
-def test_of_several_headers_the_newest_counts(damaged, digits):
+def test_of_several_headers_the_newest_is_used(damaged, digits):
     """SQLite leaves old records behind in pages that it reuses."""
     before = damaged.file.header()
     damaged.absorb(digits[0][121:124], digits[1][121:124])
     old = carving_record("header", before)
-    remains = find_remains(damaged.path)
-    assert remains is not None
+    intact = find_intact(damaged.path)
+    assert intact is not None
     damaged.path.write_bytes(damaged.path.read_bytes() + old.ljust(4 * PAGE, b"\0"))
-    again = find_remains(damaged.path)
+    again = find_intact(damaged.path)
     assert again is not None
-    assert again.header == remains.header
+    assert again.header == intact.header
     assert dict(carving.records(old)).keys() == {"header"}
 
 

@@ -1,4 +1,4 @@
-"""Settings: of two that say the same thing the one given holds, and contradictions are one sentence."""
+"""Settings: of two ways to set a rate, the given one wins; contradictions are refused in one sentence."""
 
 import pytest
 

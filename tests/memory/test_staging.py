@@ -1,4 +1,4 @@
-"""A task that is interrupted goes on where it was, and ends as if nothing had happened."""
+"""A task that was interrupted resumes, and ends as if it had not been interrupted."""
 
 import json
 from contextlib import contextmanager
@@ -102,7 +102,7 @@ def test_it_resumes_and_ends_the_same(memories, digits, level):
     assert fresh.path.stat().st_size == unbroken.path.stat().st_size
 
 
-def test_another_task_forgets_it(memories, digits):
+def test_another_task_drops_it(memories, digits):
     unbroken, memory = memories
     interrupt(memory, *task(digits), 3)
     assert set(memory.file.staged()) == {"level-2", "level-1"}
@@ -114,7 +114,7 @@ def test_another_task_forgets_it(memories, digits):
     assert memory.digest == unbroken.digest
 
 
-def test_a_task_that_fits_into_the_buffer_forgets_it_too(memories, digits):
+def test_a_task_that_fits_into_the_buffer_drops_it_too(memories, digits):
     _, memory = memories
     interrupt(memory, *task(digits), 2)
     memory.absorb(*task(digits, first=300, count=3))
@@ -141,14 +141,14 @@ def test_damaged_work_is_reported_and_trained_again(memories, digits):
     at = content.index(blob[-200:])
     memory.path.write_bytes(content[:at] + bytes(200) + content[at + 200 :])
     assert memory.verify() == ["part staged-level-1 does not match its own digest"]
-    assert memory.n == 16  # what the memory holds is not concerned
+    assert memory.n == 16  # the content is unaffected
     done = memory.absorb(*task(digits))
     assert [slot.level for slot in done.resumed] == [2]
     assert memory.digest == unbroken.digest
     assert memory.verify() == []
 
 
-def test_work_that_lies_is_refused(memories, digits):
+def test_forged_work_is_refused(memories, digits):
     _, memory = memories
     interrupt(memory, *task(digits), 2)
     blob = memory.file.staged()["level-2"]
@@ -156,10 +156,10 @@ def test_work_that_lies_is_refused(memories, digits):
     assert sound.slot == Slot(2, 1, 64)
     assert staging.to_bytes(known, sound) == blob
     for lie, problem in (
-        ({"order": np.zeros_like(sound.order)}, "in no order"),
-        ({"order": sound.order[:-1]}, "in no order"),
-        ({"slot": Slot(1, 1, 64)}, "of another level"),
-        ({"has_weights": not sound.has_weights}, "of another level"),
+        ({"order": np.zeros_like(sound.order)}, "no permutation"),
+        ({"order": sound.order[:-1]}, "no permutation"),
+        ({"slot": Slot(1, 1, 64)}, "another level than it claims"),
+        ({"has_weights": not sound.has_weights}, "another level than it claims"),
         ({"codec": sound.codec[:100]}, "staged is damaged"),
         ({"level": sound.codec}, "staged"),
         ({"codec": COSINE.to_bytes()}, "staged needs weights that are missing"),
@@ -171,7 +171,7 @@ def test_work_that_lies_is_refused(memories, digits):
         staging.from_bytes(blob.replace(b'"level"', b'"lovel"'), "staged")
 
 
-def test_inspect_tells_of_it(memories, digits, logcl):
+def test_inspect_shows_it(memories, digits, logcl):
     _, memory = memories
     assert "interrupted" not in logcl("inspect", memory.path).out
     interrupt(memory, *task(digits), 3)

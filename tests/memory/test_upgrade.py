@@ -1,4 +1,4 @@
-"""Levels and settings of formats 1 to 3, built by hand as they were written, read as what they are today."""
+"""Levels and settings of formats 1 to 3, built by hand as they were written, are read in today's form."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def old(request) -> tuple[str, bytes, torch.Tensor]:
     return NAMES.get(request.param, "cosine"), *OLD[request.param]()
 
 
-def test_old_levels_replay_what_they_did(old):
+def test_old_levels_replay_the_same_samples(old):
     name, blob, wanted = old
     level = LocalModel.from_bytes(blob, {}, "level-0")
     assert level.about.codec.name == name
@@ -168,7 +168,7 @@ def test_an_old_level_can_be_written_again(old):
     ],
     ids=str,
 )
-def test_old_levels_that_lie_are_refused(kind, lie):
+def test_forged_old_levels_are_refused(kind, lie):
     blob, _ = OLD[kind]()
     header = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])
     about = {**json.loads(header["__metadata__"]["logcl"]), **lie}
@@ -285,13 +285,13 @@ def test_labellers_keep_their_settings():
 @pytest.mark.parametrize(
     "generator", [None, 7, [], {"network": []}, {"codes": {}}, {"bits": "x", "codes": "binary"}]
 )
-def test_settings_that_never_were_are_refused(generator):
+def test_invalid_old_settings_are_refused(generator):
     fresh = preset("fast", SHAPE).model_dump(exclude={"codec", "labels"})
     with pytest.raises(BadSettings, match="invalid"):
         parse({**fresh, "generator": generator})
 
 
-def test_a_header_with_nonsense_for_a_generator_is_damaged(tmp_path):
+def test_a_header_with_an_invalid_generator_is_damaged(tmp_path):
     memory = Memory.open(tmp_path / "m.logcl", SHAPE)
     header = memory.file.header()
     fields = json.loads(json.dumps(dict(header.fields)))

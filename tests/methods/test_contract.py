@@ -25,7 +25,7 @@ from logcl.streams import Stream, Task
 NAMES = tuple(map(str, range(10)))
 
 FORGETS = {"finetune", "ewc", "ewc-online", "si"}
-"""Without a memory of samples, classes that are never seen together are confused: nothing is claimed."""
+"""Methods without samples confuse classes that never arrive together: no accuracy is required."""
 
 QUICK = {
     "unit": 64,
@@ -265,7 +265,7 @@ def test_a_warm_start_takes_fewer_steps_and_no_more_bytes(name, tmp_path, digits
 
 
 def test_methods_share_nothing_but_their_parts():
-    """No list in an import contract, which every new file would have to join."""
+    """A test instead of an import contract, whose list every new file would have to join."""
     for path in Path(methods.__file__).parent.rglob("*.py"):
         imported = re.findall(r"(?:from|import) logcl\.methods\b(.*)", path.read_text())
         assert all(name.startswith(".parts.") for name in imported), path

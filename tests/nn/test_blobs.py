@@ -1,4 +1,4 @@
-"""Weights as the file keeps them: rounded once, exact after that, and never far from what was trained."""
+"""Weights as the file stores them: rounded once, exact from then on, and close to the trained ones."""
 
 import json
 
@@ -53,7 +53,7 @@ matrices = hnp.arrays(
 
 @given(matrices)
 @hypothesis_settings(max_examples=80)
-def test_a_byte_a_weight_is_exact_once_rounded_and_off_by_half_a_step_at_most(matrix):
+def test_int8_weights_are_off_by_at_most_half_a_step_and_exact_once_rounded(matrix):
     sizes = matrix.shape
     found = network(sizes)
     found[0].weight.data = torch.from_numpy(matrix.copy())
@@ -61,7 +61,7 @@ def test_a_byte_a_weight_is_exact_once_rounded_and_off_by_half_a_step_at_most(ma
     rounded = found[0].weight.detach()
     assert torch.isfinite(rounded).all()
     step = np.maximum(np.abs(matrix).max(axis=1, keepdims=True) / 127, 2.0**-14)
-    # The step itself is kept in half precision: 2^-11 of it, for up to 127 steps.
+    # The scale itself is stored in half precision: an error of 2^-11, for up to 127 steps.
     assert (np.abs(rounded.numpy() - matrix) <= step * (0.5 + 127 * 2.0**-11)).all()
     back = there_and_back(found, sizes, "int8")
     assert states_equal(back, found)
@@ -78,7 +78,7 @@ def test_the_largest_weight_of_a_row_is_off_by_no_more_than_the_rounded_step():
     assert torch.allclose(found[0].weight.detach().abs().amax(dim=1), largest, rtol=2.0**-10)
 
 
-def test_rows_have_steps_of_their_own_and_nothing_is_a_row_like_any_other():
+def test_each_row_has_its_own_scale_even_if_it_is_zero():
     found = network()
     found[0].weight.data[0] *= 1000
     found[0].weight.data[1] = 0
@@ -101,7 +101,7 @@ def test_a_network_is_the_same_after_a_restart(precision):
     assert not any(weight.requires_grad for weight in back.parameters())
 
 
-def test_convolutions_have_a_step_for_each_filter():
+def test_convolutions_have_one_scale_per_filter():
     with seeded(generator_for(0)):
         found = nn.Conv2d(3, 4, 3)
     found.weight.data *= torch.tensor([0.1, 1, 10, 100])[:, None, None, None]
@@ -115,7 +115,7 @@ def test_convolutions_have_a_step_for_each_filter():
     assert (worst <= before.abs().flatten(1).amax(dim=1) / 127 * 0.57).all()
 
 
-def test_int8_is_a_byte_a_weight_and_half_is_two():
+def test_int8_takes_one_byte_per_weight_and_half_two():
     sizes = (64, 256)
     found = network(sizes)
     lengths = {p: len(blobs.pack(Recipe(), blobs.weights(found, "d", p))) for p in ("int8", "half", None)}

@@ -251,7 +251,7 @@ def test_a_fit_continues_from_any_epoch_as_if_it_had_never_stopped(recipe, chann
 
 
 def test_what_keep_raises_stops_the_fit():
-    """This is how a limit of time ends a training after an epoch."""
+    """A time limit can end a training after an epoch in this way."""
 
     def keep(epoch, epochs, state):
         if epoch == 2:

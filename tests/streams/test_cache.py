@@ -1,4 +1,4 @@
-"""The cache of decoded arrays: served when whole, rebuilt when not, never needed."""
+"""The cache of decoded arrays: used if complete, rebuilt if not, and always optional."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_rebuilt_not_served(plan, own_cache, damage):
+def test_damaged_entries_are_rebuilt(plan, own_cache, damage):
     load(plan)
     DAMAGE[damage](entry_of(own_cache))
     load(plan)
@@ -121,7 +121,7 @@ def test_a_decoder_that_fails_leaves_nothing(own_cache):
         assert list((own_cache / "streams").iterdir()) == []
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(plan, tmp_path, monkeypatch):
+def test_an_unwritable_cache_is_not_used(plan, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("LOGCL_CACHE", str(tmp_path / "file" / "cache"))
     data = load(plan)
@@ -130,7 +130,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(plan, tmp_path, monkeypa
     assert not data.train.x.flags.writeable
 
 
-def test_a_full_disk_is_done_without(plan, own_cache, monkeypatch):
+def test_a_full_disk_means_no_cache(plan, own_cache, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -139,7 +139,7 @@ def test_a_full_disk_is_done_without(plan, own_cache, monkeypatch):
     assert list((own_cache / "streams").iterdir()) == []
 
 
-def test_publishing_that_fails_is_done_without(plan, own_cache, monkeypatch):
+def test_an_entry_that_cannot_be_renamed_means_no_cache(plan, own_cache, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -164,7 +164,7 @@ def test_two_processes_at_once(own_cache):
     assert [p.name for p in (own_cache / "streams").iterdir()] == [f"both-{MARK}"]
 
 
-def test_the_other_processes_entry_is_taken(plan, own_cache):
+def test_the_entry_of_another_process_is_used(plan, own_cache):
     other = CountedProgress()
 
     def slow():

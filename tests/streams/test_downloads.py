@@ -79,7 +79,7 @@ def test_the_second_mirror_is_tried(tmp_path, server, source_of, first):
     ("kind", "reason"),
     [("wrong", "wrong checksum"), ("truncated", "interrupted|connection"), ("missing", "HTTP 404")],
 )
-def test_no_half_file_is_left(tmp_path, source_of, kind, reason):
+def test_no_partial_file_is_left(tmp_path, source_of, kind, reason):
     with pytest.raises(
         DataError, match=rf"a\.gz could not be downloaded \(.*({reason})\); check the network"
     ):

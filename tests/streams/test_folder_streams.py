@@ -108,7 +108,7 @@ def test_task_folders_leave_the_test_out(tmp_path, make_images):
     assert images.task_folders(tmp_path) == [tmp_path / "train" / "day9", tmp_path / "train" / "day10"]
 
 
-def test_classes_may_be_called_train_and_test(tmp_path, make_images):
+def test_classes_may_be_named_train_and_test(tmp_path, make_images):
     make_images(tmp_path / "test", 2)
     make_images(tmp_path / "train", 2)
     assert open_stream(tmp_path).classes == ("test", "train")
@@ -185,7 +185,7 @@ def test_empty_folder(tmp_path):
         open_stream(tmp_path)
 
 
-def test_a_folder_called_like_a_data_set_is_not_passed_over(tmp_path, make_images, monkeypatch):
+def test_a_folder_named_like_a_data_set_is_refused(tmp_path, make_images, monkeypatch):
     make_images(tmp_path / "digits" / "a", 2)
     monkeypatch.chdir(tmp_path)
     for path in ("./digits", Path("digits"), tmp_path / "digits"):

@@ -1,4 +1,4 @@
-"""Image files and arrays that are meant to hurt: bounded memory, one sentence that names the file."""
+"""Hostile image files and arrays: bounded memory, and one sentence that names the file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def png(width: int, height: int, rows: bytes) -> bytes:
         ("png", b"\x1b[31m"),
     ],
 )  # fmt: skip
-def test_bombs_and_rubbish(tmp_path, ending, content):
+def test_decompression_bombs_and_garbage(tmp_path, ending, content):
     file = tmp_path / f"a.{ending}"
     file.write_bytes(content)
     tracemalloc.start()
@@ -86,7 +86,7 @@ def test_large_images_are_shrunk_in_strips(tmp_path):
     assert np.abs(read_image(tmp_path / "a.png", (1, 40, 30))[0] - expected).max() <= 2
 
 
-def test_what_is_no_file(tmp_path):
+def test_paths_that_are_no_files(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "folder.png").mkdir()
     for name in ("pipe.png", "folder.png"):
@@ -135,7 +135,7 @@ def save(path, x: bytes = GOOD_X, y: bytes = GOOD_Y, packing: int = zipfile.ZIP_
     return path
 
 
-def test_the_frame_of_these_tests_is_sound(tmp_path):
+def test_the_helpers_of_these_tests_work(tmp_path):
     x, y = read_npz(save(tmp_path / "a.npz"))
     assert (x.shape, y.shape) == ((6, 1, 8, 8), (6,))
 
@@ -148,7 +148,7 @@ def test_the_frame_of_these_tests_is_sound(tmp_path):
     ids=range(12),
 )  # fmt: skip
 @pytest.mark.parametrize("version", [1, 2, 3, 9])
-def test_headers_that_are_meant_to_hurt(tmp_path, header, version):
+def test_hostile_headers(tmp_path, header, version):
     if version == 1 and len(header) > 65_000:
         pytest.skip("does not fit")
     for part in ("x", "y"):
@@ -178,14 +178,14 @@ def test_headers_that_are_meant_to_hurt(tmp_path, header, version):
     ],
     ids=range(14),
 )
-def test_arrays_that_lie(tmp_path, arrays):
+def test_arrays_with_false_headers(tmp_path, arrays):
     file = save(tmp_path / "a.npz", **arrays)
     with pytest.raises((DataError, BadInput), match=r"a\.npz") as caught:
         read_npz(file)
     assert str(caught.value).isprintable()
 
 
-def test_deflated_nothing(tmp_path, monkeypatch):
+def test_a_bomb_of_zeros(tmp_path, monkeypatch):
     """A megabyte must not become a gigabyte."""
     monkeypatch.setattr("logcl.streams.arrays._MOST", 10**6)
     file = save(tmp_path / "a.npz", x=described("|u1", "(6, 1000, 1000)", bytes(6 * 10**6)))
@@ -196,7 +196,7 @@ def test_deflated_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("packing", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_packings_without_a_bound(tmp_path, packing):
+def test_unbounded_compression_methods_are_refused(tmp_path, packing):
     with pytest.raises(DataError, match="unsupported compression"):
         read_npz(save(tmp_path / "a.npz", packing=packing))
 
@@ -208,7 +208,7 @@ def test_a_zip_that_is_also_an_array(tmp_path):
     assert read_npz(file)[0].shape == (6, 1, 8, 8)
 
 
-def test_names_in_a_zip_cannot_command_a_terminal(tmp_path):
+def test_names_in_a_zip_cannot_control_a_terminal(tmp_path):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for number in range(1000):

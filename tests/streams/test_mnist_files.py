@@ -1,4 +1,4 @@
-"""MNIST's IDX files, small and made here: every form they come in, every way they can be bad."""
+"""MNIST's IDX files, small and made here: every form in which they occur, and every kind of damage."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ SMALL = {"images_background": {"Greek": 2, "Arcadian": 1}, "images_evaluation": 
 
 
 def drawing(k, drawer):
-    """A black stroke on white, another one for each character and drawer."""
+    """A black stroke on white, different for each character and drawer."""
     image = Image.new("1", (105, 105), 1)
     ImageDraw.Draw(image).line((10 + 4 * drawer, 5, 10, 15 + 10 * k), fill=0, width=3)
     buffer = io.BytesIO()

@@ -191,7 +191,7 @@ def test_truncated_files_name_the_file_and_the_remedy(tmp_path, rng, ending):
 @pytest.mark.parametrize(
     "content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"%!PS-Adobe"]
 )
-def test_rubbish_is_refused(tmp_path, content):
+def test_garbage_is_refused(tmp_path, content):
     path = tmp_path / "a.png"
     path.write_bytes(content)
     for read in (read_header, lambda p: read_image(p, (1, 8, 8))):

@@ -87,7 +87,7 @@ def test_mnist(real_data):
     assert counts(stream.test_y) == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     assert stream.task_classes == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
     assert [len(rows) for rows in stream.members] == [12665, 12089, 11263, 12183, 11800]
-    # The mean and deviation that everyone normalises by.
+    # The mean and deviation commonly used for normalisation.
     assert stream.source_x.mean() / 255 == pytest.approx(0.1307, abs=5e-5)
     assert stream.source_x.std() / 255 == pytest.approx(0.3081, abs=5e-5)
     assert stream.source_y[:5].tolist() == [5, 0, 4, 1, 9]
@@ -107,7 +107,7 @@ def test_omniglot(real_data):
     assert [len(rows) for rows in stream.members] == [
         15 * sum(in_order[5 * k : 5 * k + 5]) for k in range(10)
     ]
-    # Ink is bright on 0: most of every image is ground.
+    # Ink is bright on 0: most of every image is background.
     assert np.median(stream.test_x) == 0
     assert stream.test_x.max(axis=(1, 2, 3)).min() > 60
 
@@ -139,7 +139,7 @@ def test_cifar100(real_data):
     assert counts(stream.test_y) == [100] * 100
     assert stream.task_classes == tuple(tuple(range(5 * k, 5 * k + 5)) for k in range(20))
     assert {len(rows) for rows in stream.members} == {2500}
-    # The channel means that everyone normalises by: red, green, blue.
+    # The channel means commonly used for normalisation: red, green, blue.
     means = stream.source_x.mean(axis=(0, 2, 3)) / 255
     assert means == pytest.approx([0.5071, 0.4865, 0.4409], abs=1e-4)
     drawn = open_stream("cifar100", seed=0)

@@ -26,7 +26,7 @@ def test_every_training_sample_arrives_once_and_no_task_is_empty(y, data, seed):
 
 
 @given(labels, st.data(), seeds)
-def test_classes_arrive_in_order_and_nearly_equally_many_a_task(y, data, seed):
+def test_classes_arrive_in_order_and_nearly_equally_many_per_task(y, data, seed):
     present = np.unique(y)
     order = [c for c in class_order(8, data.draw(seeds)) if c in present]
     tasks = data.draw(st.integers(1, len(present)))

@@ -1,4 +1,4 @@
-"""The real command line in processes of its own, forked from one that has imported everything already."""
+"""The real command line in separate processes, forked from one that has already imported everything."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def start(
 
 
 def save_tasks(folder: Path, sizes: Sequence[int]) -> list[Path]:
-    """Files of digits, each with other ones."""
+    """Files of digits, all different."""
     folder.mkdir(parents=True, exist_ok=True)
     task = next(iter(open_stream("digits", tasks=1)))
     paths, at = [], 0
@@ -79,19 +79,20 @@ def _context() -> ForkServerContext:
 
 
 def _run(arguments: list[str], folder: Path, stdout: str, interrupt: Interrupt | None) -> None:
+    from logcl.__main__ import main as whole_command
     from logcl.cli import main
 
     for number, place in ((1, stdout), (2, str(folder / "stderr"))):
         if place:
             handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(handle, number)
-    # As Python does at its start: the streams of the server are those of the test.
-    sys.stdout = os.fdopen(1, "w") if stdout else None  # type: ignore[assignment]
-    sys.stderr = os.fdopen(2, "w", buffering=1)
+    # As Python does when it starts: the streams of the server are those of the test.
+    sys.stdout = os.fdopen(1, "w", closefd=False) if stdout else None  # type: ignore[assignment]
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["logcl", *arguments]
     if interrupt is None:
-        main()
+        whole_command()
         return
     tracer = _Tracer(interrupt)
     sys.settrace(tracer)

@@ -106,7 +106,7 @@ def _refusal(recording: Recording, place: Path, shim: Shim) -> Exception | None:
 def _judge(
     recording: Recording, place: Path, shim: Shim, tally: Tally, where: str, refusal: Exception | None
 ) -> None:
-    """The disk works again: the memory must be as the error says, and the same step must succeed."""
+    """With a working disk, the memory must be as the error claims, and the same step must succeed."""
     files, file = read_files(place), MemoryFile(place / NAME)
     found, wrong = examine(file)
     if not wrong and refusal is None:
@@ -115,7 +115,7 @@ def _judge(
         else:
             wrong = "the failure went unnoticed"
     elif not wrong:
-        wrong = _misspoken(refusal) or ("" if found == recording.before else "another memory than before")
+        wrong = _wrong_message(refusal) or ("" if found == recording.before else "another memory than before")
     if not wrong:
         again = _refusal(recording, place, shim) if found == recording.before else None
         found, wrong = examine(file)
@@ -129,7 +129,7 @@ def _judge(
     tally.count(files, where, wrong)
 
 
-def _misspoken(refusal: Exception | None) -> str:
+def _wrong_message(refusal: Exception | None) -> str:
     """What is wrong with the error itself ("" if nothing)."""
     if not isinstance(refusal, CannotWrite):
         return f"another error than CannotWrite: {type(refusal).__name__}: {refusal}"

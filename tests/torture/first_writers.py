@@ -1,4 +1,4 @@
-"""Two `logcl absorb` that start at once where no memory is yet."""
+"""Two `logcl absorb` that start at once where no memory exists yet."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def trial(tries: int, seed: int, folder: Path) -> Outcome:
 
 
 def _wrong(path: Path, tasks: list[Path], ended: dict[int, tuple[int, str, str]], killed: int | None) -> str:
-    """What is wrong with the memory or with what the writers said ("" if nothing)."""
+    """What is wrong with the memory or with the messages of the writers ("" if nothing)."""
     for writer, (code, out, err) in ended.items():
         if writer != killed and (
             code not in (0, 6, 7) or "Traceback" in err or ("absorbed" in out) == bool(code)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from logcl import Classifier, Memory
 from logcl.core.errors import LogCLError
-from logcl.memory.file.carving import find_remains
+from logcl.memory.file.carving import find_intact
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.streams import open_stream
 from tests.torture.life import Content, content
@@ -67,8 +67,8 @@ def _evaluate(file: MemoryFile, expected: Content) -> tuple[str, str]:
         problems = [str(error)]
     if not same and not problems:
         return "unnoticed", "it cannot be read, but verify reports no problem"
-    remains = find_remains(file.path)
-    if remains is None or len(remains.lost) > 1:
+    intact = find_intact(file.path)
+    if intact is None or len(intact.lost) > 1:
         return "not to be salvaged", "more than one part is lost with it"
     if same:
         return ("reported, though it made no difference" if problems else "made no difference"), ""

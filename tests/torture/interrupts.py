@@ -1,4 +1,4 @@
-"""Ctrl-C at every line of a commit and of what follows: what the command says is what the file holds."""
+"""Ctrl-C at every line of a commit and of what follows: the message of the command matches the file."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def trial(tries: int | None, seed: int, folder: Path) -> Outcome:
     return tally.outcome(
         "interrupts",
         "Ctrl-C at any line of a commit and of what follows it, in `logcl absorb` (into a memory, and into "
-        "a new one) and in `logcl train`: what the command says is what the file holds, which is "
-        "intact and can be written to",
+        "a new one) and in `logcl train`: the message matches the file, which is intact and can be "
+        "written to",
     )
 
 

@@ -51,7 +51,7 @@ def trial(kills: int, seed: int, folder: Path, source: str = "digits") -> Outcom
             scene.path.write_bytes(scene.start)
             task = killed_here = 0
         if killed_here == _PATIENCE:
-            # Whatever the kills left behind, the task must now end as if there had been none.
+            # Whatever the kills left behind, the task must now end as if nothing had been killed.
             finished = _start(scene.path, scene.tasks[task])
             _, err = finished.communicate(timeout=600)
             wrong = "" if finished.returncode == 0 else f"exit {finished.returncode}: {err!r}"

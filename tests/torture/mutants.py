@@ -89,7 +89,7 @@ _RAW = {
     '"@many@"': "[" + "[]," * 100_000 + "[]]",
     '"@keys@"': "{" + ",".join(f'"k{k}":0' for k in range(50_000)) + "}",
 }
-"""JSON that has to be written by hand: Python would not write it, or not fast."""
+"""JSON written by hand, because Python would refuse to write it or be slow."""
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "F64": 64, "I64": 64, "U64": 64,
     "C64": 64, "F32": 32, "I32": 32, "U32": 32,

@@ -1,9 +1,9 @@
-"""Forged files with valid digests that claim far more than they store: what reading them costs.
+"""The cost of reading forged files: with valid digests, they claim far more than they store.
 
 Every command runs in a child process of its own, forked from one that has imported everything. Its peak
 memory is counted above that of a child that does nothing, and may reach 300 MB and 64 bytes per byte of the
-file; its CPU time may reach 20 seconds. Of a training only the first steps are run: how many there are is up
-to the recipe.
+file; its CPU time may reach 20 seconds. Only the first steps of a training are run, because their number
+depends on the recipe.
 
     python -m tests.torture resources
 """

@@ -24,7 +24,7 @@ def test_mutants_are_read_or_refused(tmp_path, trial, count):
     assert all(outcome.details[kind] for kind in ("read", "refused"))
 
 
-def test_a_death_is_counted_and_kept(tmp_path, monkeypatch):
+def test_a_killed_worker_is_counted_and_its_mutant_kept(tmp_path, monkeypatch):
     """A worker that dies costs one mutant, which is saved; another worker continues with the next."""
     place = tmp_path / "images"
     place.mkdir()

@@ -153,7 +153,7 @@ def test_what_is_not_synced_may_be_lost_torn_or_garbage():
 
 
 @pytest.mark.parametrize(("kind", "code"), [("truncate", IOERR_TRUNCATE), ("sync folder", IOERR_DIR_FSYNC)])
-def test_an_error_that_says_as_it_was_is_true(file, kind, code):
+def test_the_message_that_nothing_changed_is_true(file, kind, code):
     """The file is truncated and the folder synced after the journal has been deleted."""
     before, said = content(file), ""
     with Shim() as shim:

@@ -75,7 +75,7 @@ _Close = ctypes.CFUNCTYPE(_INT, _P)
 _Write = ctypes.CFUNCTYPE(_INT, _P, _P, _INT, _I64)
 _Truncate = ctypes.CFUNCTYPE(_INT, _P, _I64)
 _Sync = ctypes.CFUNCTYPE(_INT, _P, _INT)
-# Names are passed as addresses: the real VFS stores them, and URI parameters follow the name in memory.
+# Names are passed as addresses: the real VFS keeps them, and URI parameters follow the name in memory.
 _Open = ctypes.CFUNCTYPE(_INT, _P, _P, _P, _INT, _P)
 _Delete = ctypes.CFUNCTYPE(_INT, _P, _P, _INT)
 

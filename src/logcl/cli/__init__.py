@@ -53,7 +53,7 @@ class _Group(TyperGroup):
 
 @contextmanager
 def _escaped() -> Iterator[None]:
-    """Usage errors quote arguments, which may be names of files that a pattern such as * stood for."""
+    """Escape usage errors: they quote arguments, to which a shell may have expanded * with any file names."""
     try:
         yield
     except _UsageError as error:

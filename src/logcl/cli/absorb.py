@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import math
-import sys
 import time
-import warnings
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from logcl.cli import console
-from logcl.core.errors import BadInput, LogCLError, NotReported
+from logcl.core.errors import BadInput, LogCLError
 from logcl.core.text import human_bytes
 
 if TYPE_CHECKING:
@@ -34,11 +30,14 @@ def absorb(
     unit: Annotated[int | None, typer.Option(min=1, help="For a new memory: samples per unit.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="For a new memory: random seed.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable images.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Add images even if they are in already.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Absorb images even if an earlier task had them.")
+    ] = False,
     from_task: Annotated[int, typer.Option(min=1, help="Number of the first task of SOURCE to absorb.")] = 1,
     data_dir: console.DataDirOption = None,
     bytes_per_sample: console.BytesOption = None,
     psnr: console.PsnrOption = None,
+    codec: console.CodecOption = None,
     changes: console.SetOption = None,
     engine: console.EngineOption = "local",
     address: console.AddressOption = None,
@@ -57,7 +56,7 @@ def absorb(
     dataset = found.name if isinstance(found, Named) else None
     chosen: dict[str, Any] = {
         "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
-        "settings": console.parse_changes(changes, bytes_per_sample, psnr),
+        "settings": console.parse_changes(changes, bytes_per_sample, psnr, codec),
     }  # fmt: skip
     memory: Memory | None = None
     if MemoryFile(path).exists():
@@ -71,7 +70,7 @@ def absorb(
     latest: tuple[int, Task, int] | None = None  # its number, the task, tasks in the memory before it
 
     def state() -> str:
-        """What is in the file, which is read: a commit may be done although `absorb` never returned."""
+        """What the file holds now: it may have been committed although `absorb` never returned."""
         if memory is None or not memory.file.exists():
             return f"no memory was created at {path}"
         if latest is not None:
@@ -106,7 +105,7 @@ def absorb(
                 )  # fmt: skip
                 report.append(_describe(memory, task, done, time.perf_counter() - started))
                 if not as_json:
-                    _show(path, lambda: console.out.print(f"{path}: {_sentence(report[-1])}"))
+                    console.out.print(f"{path}: {_sentence(report[-1])}")
         except LogCLError as error:
             if report:
                 raise type(error)(f"{error}; {state()}") from error
@@ -114,12 +113,11 @@ def absorb(
         if not report:
             raise BadInput(f"{source} has no task {from_task}; give a smaller --from-task")
         if as_json:
-            result = {"memory": str(path), "tasks": report, "samples": report[-1]["samples"]}
-            _show(path, lambda: console.print_json(result))
+            console.print_json({"memory": str(path), "tasks": report, "samples": report[-1]["samples"]})
 
 
 def _check_settings(shape: ImageShape | None, **chosen: Any) -> None:
-    """Refuse settings that no image could have; the shape may be unknown, and tiny images have their own."""
+    """Refuse settings that are invalid; if the shape is unknown, those invalid for tiny and larger images."""
     *others, last = [shape] if shape else [(1, 8, 8), (3, 64, 64)]
     for guess in others:
         try:
@@ -146,24 +144,8 @@ def _new_settings(
     return override(preset_settings(preset or "fast", shape, dataset), {**settings, **given})
 
 
-def _show(path: Path, show: Callable[[], None]) -> None:
-    """Print a result; the task is in by now, so this must not fail as if it were not."""
-    try:
-        show()
-        if sys.stdout:
-            sys.stdout.flush()
-    except OSError as error:
-        sys.stdout = io.StringIO()  # Python would fail once more when it exits
-        warnings.warn(
-            f"{path} holds this task, but standard output cannot be written ({error.strerror}); do not "
-            f"absorb it again",
-            NotReported,
-            stacklevel=2,
-        )
-
-
 def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dict[str, Any]:
-    """What is printed about a task. Nothing may fail here: the task is in."""
+    """What is printed about a task. This must not fail: the task is committed."""
     try:
         size = memory.nbytes()
     except LogCLError:

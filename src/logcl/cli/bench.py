@@ -133,7 +133,7 @@ class _View:
         self.advance: Callable[[], None] = lambda: None
 
     def happened(self, event: Event) -> None:
-        """Store an event and advance the progress bar; not on a terminal, also print the event."""
+        """Store an event, advance the progress bar and, without a terminal, print the event."""
         if event.state != "running":
             self.advance()
         known = self.events.get(event.cell.name)

@@ -1,4 +1,4 @@
-"""`logcl bench codecs`: what codecs take at equal quality; beside the benches that run experiments."""
+"""`logcl bench codecs`: bytes of codecs at equal quality. Unlike other benches, it runs no experiments."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def bench_codecs(
                 console.err.print(f"logcl: {event.name} is {event.state}: {event.problem}")
             elif event.seconds is not None and not (console.err.is_terminal or quiet):
                 console.err.print(f"{event.name}: {human_seconds(event.seconds)}")
-    # Also what was measured with other --codecs: every codec is compared with all libraries.
+    # Including what was measured with other --codecs: every codec is compared with all libraries.
     measured = pages.in_order(codecs.finished(codecs.grid(image_sets, None, scale), folder, scale).values())
     tables = pages.tables(measured) if measured else []
     if measured:

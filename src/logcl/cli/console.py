@@ -114,13 +114,13 @@ def chosen_engine(name: Literal["local", "ray"], address: str | None) -> Iterato
 
 @contextmanager
 def _results_only() -> Iterator[None]:
-    """Keep standard output for results: Ray prints what happens to its nodes there, in the middle of JSON."""
+    """Keep standard output for results: Ray prints news of its nodes there, in the middle of JSON."""
     out.file = sys.stdout
     try:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        out.file = cast("IO[str]", None)  # standard output again, whatever it is then
+        out.file = cast("IO[str]", None)  # standard output again, even if it was replaced meanwhile
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def job(
             try:
                 left = state if isinstance(state, str) else state()
             except LogCLError as error:
-                left = f"what is left cannot be read ({error})"
+                left = f"the file cannot be read ({error})"
             err.print(f"logcl: interrupted; {left}")
             raise typer.Exit(130) from None
 

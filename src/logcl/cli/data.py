@@ -40,7 +40,7 @@ def get_data(
     data_dir: console.DataDirOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Download a data set unless it is there already; with --data-dir to that folder."""
+    """Download a data set, to --data-dir if given, unless it is already there."""
     from logcl.streams.catalog import named
     from logcl.streams.check import locate
     from logcl.streams.sources import download, download_folder
@@ -63,7 +63,7 @@ def get_data(
 @data.command("check")
 def check_data(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A named data set; by default all that are there.")
+        str | None, typer.Argument(metavar="NAME", help="A named data set; by default all that are present.")
     ] = None,
     data_dir: console.DataDirOption = None,
     as_json: console.JsonOption = False,

@@ -88,7 +88,7 @@ def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
 
 def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
     """Write one folder per class and one file per sample, named by sample index."""
-    from PIL import Image
+    from logcl.streams.pixels import to_picture
 
     channels = now.settings.image_shape[0]
     if channels not in (1, 3, 4):
@@ -100,8 +100,7 @@ def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
         (folder / name).mkdir()
     for start, images, y in now.pieces(progress):
         for row, (image, number) in enumerate(zip(images.numpy(), y, strict=True), start=start + 1):
-            pixels = image[0] if channels == 1 else image.transpose(1, 2, 0)
-            Image.fromarray(pixels).save(folder / names[number] / f"{row:0{digits}}.png")
+            to_picture(image).save(folder / names[number] / f"{row:0{digits}}.png")
 
 
 def _folder_names(classes: Sequence[str]) -> list[str]:

@@ -111,9 +111,8 @@ def _described(file: MemoryFile) -> dict[str, Any]:
     manifest, settings = _known(_Manifest, fields, name), _known(BasicSettings, fields.get("settings"), name)
     levels: dict[str, LevelHistory] = {}
     for part in (part for part in blobs if part.startswith("level-")):
-        about = description(blobs[part], f"{file.path}: part {part}")
-        old = {} if "codec" in about else {"weights": None}  # up to format 3
-        levels[part] = _known(LevelHistory, {**about, **old}, f"{file.path}: part {part}")
+        where = f"{file.path}: part {part}"
+        levels[part] = LevelHistory.of(description(blobs[part], where), where)
     levels = dict(sorted(levels.items(), key=lambda item: item[1].start))
     runs = [run for level in levels.values() for run in level.runs]
     model, staged = file.read_classifier(), file.staged()
@@ -241,5 +240,5 @@ def _show_errors(about: dict[str, Any]) -> None:
         [str(age["generation"]), f"{age['samples']:,}", *cells(age["errors"]), f"{age['error']:.4f}"]
         for age in about["generations"]
     ]
-    title = "\nthe same per generation, the number of times that samples were re-encoded"
+    title = "\nthe same by generation, which is how often samples were re-encoded"
     console.print_table(["generation", "samples", *encodings, "sum"], rows, title)

@@ -125,10 +125,12 @@ def _show_task(path: Path, incoming: int, as_json: bool) -> None:
     )
 
 
-def codec_of(settings: Settings) -> tuple[str, str | None]:
-    """The codec of a memory and, for an autoencoder, its network, as named in costs.json."""
-    name = "image_file" if settings.codec.name == "auto" else settings.codec.name  # most likely
-    return name, getattr(settings.codec, "network", None)
+def codec_of(settings: Settings) -> tuple[str | None, str | None]:
+    """The codec of a memory, None if it is not chosen yet, and its network, if it has one."""
+    from logcl.codecs.base import AutoSettings
+
+    codec = settings.codec
+    return None if isinstance(codec, AutoSettings) else codec.name, getattr(codec, "network", None)
 
 
 def _memory_costs(

@@ -51,6 +51,7 @@ def run(
     data_dir: console.DataDirOption = None,
     bytes_per_sample: console.BytesOption = None,
     psnr: console.PsnrOption = None,
+    codec: console.CodecOption = None,
     changes: console.SetOption = None,
     quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
@@ -70,7 +71,7 @@ def run(
 
     named = [name.strip() for name in method.split(",")]
     names = list(dict.fromkeys(find(name).name for name in (METHODS if named == ["all"] else named)))
-    asked = console.parse_changes(changes, bytes_per_sample, psnr)
+    asked = console.parse_changes(changes, bytes_per_sample, psnr, codec)
     experiment.evaluate_every(evaluate)
     if "seed" in asked:
         raise BadSettings("--set seed is not allowed here; use --seed")
@@ -103,7 +104,8 @@ def run(
             choices = {"method": name, "settings": settings, "budget": budget, "evaluate": evaluate}
             choices["options"] = options_of(name, options[name]).model_dump(mode="json")
             _check_same(folders[name, number] / "result.json", result, stream, choices)
-            checkpoint.remove(folders[name, number])  # left by a process killed just before it would have
+            # Left by a process that was killed just before removing it.
+            checkpoint.remove(folders[name, number])
         if finished:
             console.err.print(
                 f"logcl: {len(finished)} of {len(cells)} runs were finished before and are not repeated"
@@ -153,7 +155,7 @@ def _options(method: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finished(folders: dict[tuple[str, int], Path]) -> dict[tuple[str, int], Result]:
-    """Results of finished runs; refuses if all are, and memories that may hold more than a run put there."""
+    """Results of finished runs. Refuses if all runs are finished, and if a memory belongs to none of them."""
     from logcl.experiments import checkpoint
     from logcl.experiments.result import read
     from logcl.methods.logcl import MEMORY

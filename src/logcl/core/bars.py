@@ -1,4 +1,4 @@
-"""Progress bars on a terminal, lines elsewhere; apart from `progress`, as rich.progress is slow to import."""
+"""Progress bars on a terminal, lines elsewhere. Separate from `progress`, because rich is slow to import."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from logcl.core.progress import Advance, Progress
 from logcl.core.text import human_seconds, printable
 
 EVERY = 30.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 _WINDOW = 300.0  # seconds of work that an estimate is based on: one step may take a minute
 
 
 class Bars(Progress):
-    """Bars on stderr that disappear when the job ends; now and then a line if stderr is not a terminal.
+    """Bars on stderr that disappear when the job ends or, without a terminal, a line every half minute.
 
     `above` is called at every refresh and returns what to show above the bars. `quiet`: show nothing.
     """
@@ -62,7 +62,7 @@ class Bars(Progress):
         self._rich.stop()
 
     def _print_lines(self) -> None:
-        """Print the outermost and innermost bar as a line; from a thread, because a step may take long."""
+        """Print the outermost and innermost bar as a line; from a thread, because a step may take minutes."""
         while not self._stopped.wait(EVERY):
             bars = self._rich.tasks
             if line := "; ".join(_sentence(bar) for bar in [*bars[:1], *bars[1:][-1:]]):

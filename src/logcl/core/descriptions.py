@@ -14,7 +14,7 @@ from logcl.core.text import printable
 
 About = TypeVar("About", bound=Frozen)
 LONGEST = 2**22
-"""Bytes of a description: a hundred thousand classes with names."""
+"""Maximum bytes of a description: enough for a hundred thousand named classes."""
 
 
 def description(blob: bytes, name: str) -> dict[str, Any]:

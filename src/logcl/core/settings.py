@@ -84,10 +84,10 @@ class Recipe(Frozen):
 
 
 class BasicSettings(Frozen):
-    """What every memory has, whatever its codec."""
+    """Settings of every memory, independent of its codec."""
 
     preset: str
-    """What the settings were derived from."""
+    """Preset that the settings were derived from."""
     image_shape: ImageShape
     """Channels, height, width."""
     unit: int = Field(512, ge=1, le=2**40)

@@ -2,8 +2,8 @@
 
 SQLite's own locks cover only the commit, not the minutes of training before it. The lock file names its
 holder, is locked by the operating system and is removed afterwards. A process that is killed leaves the file
-but not the lock, so the next writer can take it. The lock file belongs to a name, which may not exist yet or
-be given to another file; the memory itself is locked too because a file can have several names (hard links).
+but not the lock, so the next writer can take it. A lock file protects a path, even before the memory exists
+there; the memory itself is locked as well, because hard links give one file several paths.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def writer_lock(memory: Path) -> Iterator[None]:
 def _inode_lock(real: Path, memory: Path) -> Iterator[None]:
     """Lock one byte of the file itself, if it exists, far from those that SQLite locks."""
     if sys.platform != "linux":
-        yield  # other systems have no lock that belongs to a handle and spares SQLite's
+        yield  # other systems have no locks per handle, which are independent of SQLite's
         return
     try:
         handle = os.open(real, os.O_RDWR)

@@ -8,41 +8,22 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
-from logcl.core.errors import CannotWrite, Damaged, NotAMemory
-from logcl.core.files import sync_folder
-from logcl.core.settings import ImageShape
+from logcl.core.errors import CannotWrite, NotAMemory
 from logcl.memory import ledger
-from logcl.memory.file.header import Header, digest_of
+from logcl.memory.file import parts
+from logcl.memory.file.header import Header
 from logcl.memory.file.memory_file import MemoryFile
-from logcl.memory.file.sqlite import connect, reading, write_errors
+from logcl.memory.file.sqlite import appearing, connect, reading, write_errors
+from logcl.memory.lineage import Lineage
 from logcl.memory.loading import Loader
 from logcl.memory.manifest import Manifest
 from logcl.memory.memory import Memory
 
 _FIRST = ledger.part_name(0)
-
-
-@dataclass(frozen=True)
-class Lineage:
-    """What no commit changes about a memory: two memories that share it hold the same first task."""
-
-    image_shape: ImageShape
-    notes: str
-    """A digest."""
-    strings: bool | None
-    """Whether labels are strings; None as long as there are none."""
-    first: str | None
-    """The first task; None before it, and in files whose tasks were absorbed before there was a ledger."""
-
-    def includes(self, later: Lineage) -> bool:
-        """Whether a memory may have become one of the other lineage by absorbing tasks."""
-        same = self.image_shape == later.image_shape and self.notes == later.notes
-        return same and self.strings in (None, later.strings) and self.first in (None, later.first)
 
 
 class PathFile(MemoryFile):
@@ -68,19 +49,10 @@ class PathFile(MemoryFile):
         return header
 
     def _lineage(self, header: Header, database: sqlite3.Connection) -> Lineage:
-        manifest, first = Manifest.of(header, self.path), None
-        if (digest := header.parts.get(_FIRST)) is not None:
-            query = "SELECT CAST(data AS BLOB) FROM parts WHERE name = ?"
-            (data,) = database.execute(query, (_FIRST,)).fetchone() or (b"",)
-            if digest_of(data or b"").hex() != digest:
-                raise Damaged(
-                    f"{self.path}: part {_FIRST} is damaged or missing; `logcl verify` says what is intact"
-                )
-            entry = ledger.from_bytes(data, f"{self.path}: part {_FIRST}")[0]
-            first = f"{entry.digest} {entry.when.isoformat()}"
-        notes = digest_of(repr(sorted(manifest.notes.items())).encode()).hex()
-        strings = isinstance(manifest.classes[0], str) if manifest.classes else None
-        return Lineage(manifest.settings.image_shape, notes, strings, first)
+        first = {name: digest for name, digest in header.parts.items() if name == _FIRST}
+        found = parts.read(database, first, self.path)
+        entries = [ledger.from_bytes(data, f"{self.path}: part {name}")[0] for name, data in found.items()]
+        return Lineage.of(Manifest.of(header, self.path), entries)
 
 
 class PathMemory(Memory):
@@ -139,20 +111,8 @@ def creating(path: str | os.PathLike[str] | None) -> Iterator[TemporaryMemory]:
         if before is not None:
             _copy(new.path, file.path, file.path)
             return
-        real = file.path.resolve()  # the path may be a link to where the file is to be
-        partial = real.with_name(f".{real.name}.new")
-        leftovers = (partial, partial.with_name(partial.name + "-journal"))
-        try:
-            for left in leftovers:  # by a writer that was killed
-                left.unlink(missing_ok=True)
+        with appearing(file.path) as partial:
             _copy(new.path, partial, file.path)
-            if file.exists():
-                raise CannotWrite(f"{file.path} was created by another program meanwhile; try again")
-            partial.replace(real)
-            sync_folder(real.parent)
-        finally:
-            for left in leftovers:
-                left.unlink(missing_ok=True)
 
 
 def to_bytes(memory: Memory) -> bytes:

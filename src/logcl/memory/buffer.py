@@ -87,9 +87,9 @@ def to_bytes(chunk: Chunk) -> bytes:
 
 
 def from_bytes(blob: bytes, image_shape: ImageShape, name: str) -> Chunk:
-    """What `to_bytes` was given.
+    """The inverse of `to_bytes`.
 
-    Decodes no more than the description claims; what all parts claim is checked before, see `claims`.
+    Decodes no more than the description claims. The claims of all parts were checked before: see `claims`.
     """
     about, tensors = blobs.unpack(blob, Description, name)
     arrays = {key: value.numpy() for key, value in tensors.items() if value.dtype == torch.uint8}

@@ -1,14 +1,13 @@
-"""Which parts of the file a task replaces, and whether one memory continues another."""
+"""Which parts of the file a task replaces."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from logcl.allocation import Plan, Slot
 from logcl.memory import buffer, ledger
 from logcl.memory.file.header import Header
 from logcl.memory.fitting import Fit, level_part, weights_part
-from logcl.memory.manifest import Manifest
 from logcl.memory.samples import Samples
 from logcl.memory.snapshot import Snapshot
 
@@ -43,22 +42,3 @@ def changes(
     used = {weights_part(digest) for digest in stay if digest is not None}
     gone += [name for name in header.parts if name.startswith("weights-") and name not in used]
     return new, gone
-
-
-def continues(content: str, manifest: Manifest, entries: Sequence[ledger.Entry], now: Snapshot) -> bool:
-    """Whether a memory of this content, manifest and ledger is `now`, or `now` after further tasks."""
-    count = len(now.ledger)
-    return content == now.digest or (
-        tuple(entries[:count]) == now.ledger
-        and len(entries) > count
-        and entries[count].start == now.manifest.last + 1
-        and manifest.notes == now.manifest.notes
-        and (manifest.settings == now.settings or _codec_chosen(manifest, now))
-    )
-
-
-def _codec_chosen(manifest: Manifest, now: Snapshot) -> bool:
-    """Whether the settings differ only because a codec was chosen meanwhile."""
-    return manifest.choice is not None and now.settings == manifest.settings.model_copy(
-        update={"codec": manifest.choice.asked}
-    )

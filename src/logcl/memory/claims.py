@@ -17,8 +17,8 @@ _SMALL, _RATIO = 2**27, 64  # claims that need no justification, and those of a 
 _BESIDE_PIXELS = 128  # bytes of a sample beside its pixels: indices, label, place in a permutation
 _WRITTEN_SMALL, _WRITTEN_RATIO = 2**25, 48  # stricter, for the sum of all levels to stay below the above
 RAW, COPIED, ENTRIES = 2, 1 / 8, 16
-"""Weights of claims: the buffer is held decoded and copied once; a level whose codec copies codes is decoded
-some images at a time, so only the time counts; an entry takes far more than its JSON."""
+"""Weights of claims: the buffer is decoded and copied once; a level whose codec copies codes is decoded a few
+images at a time, so only time counts; a ledger entry in memory is far larger than its JSON."""
 
 
 class Claim(NamedTuple):
@@ -37,7 +37,7 @@ def of_samples(samples: int, image_shape: ImageShape, weight: float = 1) -> int:
 
 
 def missing_bytes(claimed: int, stored: int) -> int:
-    """Bytes that a part to be written lacks to justify its claim; 0 for all but nearly uniform images."""
+    """Bytes by which a part to be written is too small for its claim; 0 except for nearly uniform images."""
     return max(-(-(claimed - _WRITTEN_SMALL) // _WRITTEN_RATIO) - stored, 0)
 
 

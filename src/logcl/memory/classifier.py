@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,25 +18,20 @@ from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.core.inputs import Label, Labels, as_pixels
 from logcl.core.progress import Callback, Progress, WithCallbacks
 from logcl.core.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, changed, parse_as
-from logcl.core.sharding import Shard
-from logcl.core.text import human_bytes, printable
+from logcl.core.text import printable
+from logcl.memory import classifier_limits as limits
+from logcl.memory.classifier_job import learn
 from logcl.memory.interrupted import Keeper, Unfinished, kept
+from logcl.memory.lineage import has_grown_from
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
 from logcl.nn import blobs, networks
-from logcl.nn.classification import new_network, predict_proba, train_on
+from logcl.nn.classification import new_network, predict_proba
 from logcl.nn.device import choose_device
 from logcl.nn.engines import Engine, Job, Local
-from logcl.nn.fit_state import State
 from logcl.nn.images import to_unit
-from logcl.nn.training import Work, generator_for, shortened, total_steps
+from logcl.nn.training import Work, generator_for, shortened
 
-# Bytes that training may take, and per byte stored: for decoded images (a larger memory is decoded on the
-# fly), and for the activations of a batch (a larger one is split unless the caller chose the whole recipe).
-_CACHE, _CACHE_PER_BYTE = 2**24, 48
-_BATCH, _BATCH_PER_BYTE = 5 * 2**24, 16
-_IMAGE, _IMAGE_PER_BYTE = 2**28, 64  # for the activations of one image; a wider network is refused
-_VISITS, _EPOCHS = 2**22, 1000  # samples that a recipe from the file may visit, or visits per sample
 _GLOBAL = 0x91  # key of the global model's random generator, distinct from those of the levels
 
 
@@ -106,7 +101,7 @@ class Classifier:
             raise NotTrained(f"{memory.path} holds no samples yet; absorb some first")
         settings = now.settings.classifier
         if recipe is None:
-            _check_steps(settings, now.n, memory)
+            limits.check_steps(settings, now.n, memory.path)
         else:
             settings = recipe if isinstance(recipe, ClassifierSettings) else _changed(settings, recipe)
         seed = now.settings.seed if seed is None else seed
@@ -116,7 +111,7 @@ class Classifier:
         if network is None:
             chosen = {"network": settings.network, "width": settings.width, "classes": len(now.classes)}
             about = parse_as(networks.ClassifierSpec, {**chosen, "image_shape": now.settings.image_shape})
-            _check_width(2 * about.activations, memory)
+            limits.check_width(2 * about.activations, memory.path)
             last = _last(memory, about) if settings.warm_start else None
             if last is not None:
                 # Another seed than last time: the network would overfit to a repetition of the same noise.
@@ -135,10 +130,9 @@ class Classifier:
         resumed, state = keeper.load() if isinstance(engine, Local) else (0, None)
         at_once = None
         if not isinstance(about, OwnNetwork) and not isinstance(recipe, ClassifierSettings):
-            per_image = 8 * about.activations  # values and gradients
-            at_once = max((_BATCH + _BATCH_PER_BYTE * now.stored) // per_image, 1)
+            at_once = limits.images_at_once(about.activations, now.stored)
         keep = keeper if isinstance(engine, Local) else None
-        job = Job("the global model", _learn, (now, network, settings, start, state, keep, at_once))
+        job = Job("the global model", learn, (now, network, settings, start, state, keep, at_once))
         try:
             trained = engine.together(job, work.progress)
         except BaseException:
@@ -146,7 +140,10 @@ class Classifier:
             raise
         network.load_state_dict(trained)
         network.eval()
-        memory.store_classifier(blobs.pack(description, blobs.weights(network, "network")), now)
+        memory.file.write_classifier(
+            blobs.pack(description, blobs.weights(network, "network")),
+            lambda header, parts: has_grown_from(now, header, parts, memory.path),
+        )
         return Classifier(description, network, last.about if last else None, resumed)
 
     @staticmethod
@@ -168,7 +165,7 @@ class Classifier:
             return Classifier(about, network.to(choose_device()).eval())
         if network is not None:
             raise BadInput(f"{name} is a {spec.network} of LogCL's own; load it without network=")
-        _check_width(spec.widest, memory)
+        limits.check_width(spec.widest, memory.path)
         return Classifier(about, blobs.restore(networks.classifier, spec, tensors, "network", name))
 
     @staticmethod
@@ -213,14 +210,12 @@ class Classifier:
         widest = 0 if isinstance(spec, OwnNetwork) else spec.widest
         probabilities = predict_proba(self.network, pixels, widest)
         if not np.isfinite(probabilities).all():
-            raise Damaged(
-                "the classifier gives no probabilities for some image; train it again with `logcl train`"
-            )
+            raise Damaged("the classifier gives NaN for some image; train it again with `logcl train`")
         return probabilities
 
 
 def _digest(about: Description, network: nn.Module, settings: ClassifierSettings, state: Tensor) -> str:
-    """Stands for a training: of equal ones, one can continue the other."""
+    """Identifies a training: one can continue from another if their digests are equal."""
     digest = hashlib.sha256(blobs.pack(about, blobs.weights(network, "network")))
     digest.update(settings.model_dump_json().encode())
     digest.update(state.numpy().tobytes())
@@ -239,25 +234,6 @@ def _read(memory: Memory, name: str) -> tuple[Description, dict[str, Tensor]]:
     if about.network.image_shape != memory.settings.image_shape:
         raise Damaged(f"{name} takes images of another shape; train it again with `logcl train`")
     return about, tensors
-
-
-def _check_width(values: int, memory: Memory) -> None:
-    """Refuse a network whose activations for one image the size of the file does not justify."""
-    if 4 * values > _IMAGE + _IMAGE_PER_BYTE * memory.path.stat().st_size:
-        raise BadSettings(
-            f"{memory.path}: its classifier takes {human_bytes(4 * values)} for one image, more than a file "
-            f"of this size justifies; train a narrower one with `logcl train --set classifier.width=1`"
-        )
-
-
-def _check_steps(settings: ClassifierSettings, samples: int, memory: Memory) -> None:
-    """Refuse a recipe whose steps the number of samples does not justify."""
-    visits = total_steps(settings, samples) * min(settings.batch_size, samples)
-    if visits > max(_VISITS, _EPOCHS * samples):
-        raise BadSettings(
-            f"{memory.path}: its settings ask for {visits / samples:,.0f} epochs of {samples:,} samples; "
-            f"choose with `logcl train --set classifier.epochs=10 --set classifier.min_steps=0`"
-        )
 
 
 def _last(memory: Memory, spec: networks.ClassifierSpec) -> Classifier | None:
@@ -310,46 +286,3 @@ def _described(network: nn.Module, now: Snapshot) -> OwnNetwork:
             f"class of the memory"
         )
     return OwnNetwork(kind=kind[:200], image_shape=now.settings.image_shape, classes=len(now.classes))
-
-
-def _learn(
-    now: Snapshot,
-    network: nn.Module,
-    settings: ClassifierSettings,
-    start: Tensor,
-    resume: State | None,
-    keep: Callable[[int, int, State], None] | None,
-    at_once: int | None,
-    shard: Shard,
-    progress: Progress,
-) -> dict[str, Tensor]:
-    """Train a network on one process's shard of the samples, with a generator in the state `start`.
-
-    Returns the weights.
-
-    Each process decodes only its own samples. Gradients are averaged over processes after every batch, and
-    the batch size is divided among them.
-    """
-    generator = torch.Generator()
-    generator.set_state(start)
-    if shard.rank:
-        generator = generator_for(int(torch.randint(2**62, (), generator=generator)), shard.rank)
-    network.to(choose_device())
-    trained = nn.parallel.DistributedDataParallel(network) if shard.count > 1 else network
-    if shard.rank >= now.n:
-        shard = Shard(shard.rank % now.n, shard.count)  # more processes than samples
-    mine = now.live[shard.positions(now.n)]
-    # Every process must take the same number of steps: a smaller shard repeats one of its samples.
-    count = -(-now.n // shard.count)
-    settings = settings.model_copy(update={"batch_size": max(round(settings.batch_size / shard.count), 1)})
-    fits = count * int(np.prod(now.settings.image_shape)) <= _CACHE + _CACHE_PER_BYTE * now.stored
-    cache = now.everything(progress, shard) if fits else None
-
-    def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
-        chosen = rows.numpy() % len(mine)
-        x, y = (cache[0][chosen], cache[1][chosen]) if cache else now.fetch(mine[chosen])
-        return x, torch.from_numpy(y)
-
-    work = Work(generator, progress, "global model", keep, resume)
-    train_on(trained, fetch, count, settings, work, at_once)
-    return {name: value.cpu() for name, value in network.state_dict().items()}

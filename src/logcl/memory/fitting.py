@@ -1,4 +1,4 @@
-"""The fits of one task as jobs for an engine: which may run side by side, and what each one starts from.
+"""The fits of one task as jobs for an engine: which can run concurrently, and what each of them starts from.
 
 A `Fit` is bytes all the way: an engine returns it, it is staged as it is, and committed as it is.
 """
@@ -78,7 +78,7 @@ class Part:
 def parts(plan: Plan, now: Snapshot, new: Samples) -> dict[Slot, Part]:
     """What each level of the plan is fitted to; `new`: the samples after those of all levels.
 
-    A level that goes is merged whole: the first level to be fitted has room for all of them.
+    A retired level is merged as a whole: the first level to be fitted has room for all of them.
     """
     found = {}
     for slot in plan.train:
@@ -138,9 +138,9 @@ def _fit(
 def waves(
     parts: Mapping[Slot, Part], plan: Plan, now: Snapshot, fits: Mapping[Slot, Fit]
 ) -> Iterator[list[Job[Fit]]]:
-    """The fits still to be made, in lists whose fits may run side by side.
+    """The fits still to be made, in lists whose fits can run concurrently.
 
-    If fits can start from another level and the largest level is among them, it comes first.
+    If fits can start from another level and the largest level is among them, it is fitted first.
     """
     slots = [slot for slot in parts if slot not in fits]
     if not slots:

@@ -28,7 +28,7 @@ class Unfinished(Frozen):
     memory: str = Field(max_length=64)
     """Digest of the memory."""
     training: str = Field(pattern="^[0-9a-f]{64}$")
-    """Stands for what is trained and how: memory, initial weights, settings and randomness."""
+    """Digest of what is trained and how: memory, initial weights, settings and randomness."""
     epoch: int = Field(ge=1, lt=2**62)
     """The last finished epoch."""
     epochs: int = Field(ge=1, lt=2**62)
@@ -36,7 +36,7 @@ class Unfinished(Frozen):
 
 @dataclass
 class Keeper:
-    """Keeps the last finished epoch of a training, and now and then writes it to the file."""
+    """Keeps the last finished epoch of a training, and writes it to the file every few minutes."""
 
     memory: Memory
     digest: str
@@ -46,7 +46,7 @@ class Keeper:
     written: float = 0.0
 
     def load(self) -> tuple[int, State | None]:
-        """The last finished epoch of this training, and its state; what is kept of any other is dropped."""
+        """The last finished epoch of this training and its state; that of any other training is dropped."""
         self.written = time.monotonic()
         about, state = kept(self.memory)
         if about is not None and about.training == self.training:
@@ -63,7 +63,7 @@ class Keeper:
             self.store()
 
     def store(self) -> None:
-        """Write what is kept, unless the file cannot be written or holds another memory by now."""
+        """Write the latest state, unless the file cannot be written or holds another memory now."""
         if self.latest is None:
             return
         with suppress(LogCLError):
@@ -74,7 +74,7 @@ class Keeper:
 
 
 def kept(memory: Memory) -> tuple[Unfinished | None, State | None]:
-    """The state of an interrupted training on this memory, if there is one that can be read."""
+    """The state of an interrupted training on this memory; None if there is none, or if it is damaged."""
     blob = memory.file.staged().get(CLASSIFIER)
     if blob is None:
         return None, None

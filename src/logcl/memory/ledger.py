@@ -1,4 +1,4 @@
-"""The ledger: one entry per task, in the order of arrival. It says what came when, and from where.
+"""The ledger: one entry per task, in order of arrival: what it was, when it was absorbed, and from where.
 
 Entries are stored in parts of the file named after the number of their first entry. As in the buffer, a new
 part absorbs the parts before it that are no larger, so there are only logarithmically many.
@@ -42,7 +42,7 @@ class Entry(Frozen):
     when: datetime
     """When the task was absorbed, UTC, in whole seconds."""
     source: Source = ""
-    """Where the samples came from, as the caller put it."""
+    """Where the samples came from, as given by the caller."""
     classes: Labels
     """Labels of the task."""
     digest: str = Field(pattern="^[0-9a-f]{32}$")
@@ -60,7 +60,7 @@ _ENTRIES = TypeAdapter(Annotated[tuple[Entry, ...], FailFast(), Field(min_length
 
 
 def content_digest(x: NDArray[np.uint8], labels: Sequence[Label]) -> str:
-    """Stands for the images (n, C, H, W) and labels of a task: 128 bits, hexadecimal."""
+    """A digest of the images (n, C, H, W) and labels of a task: 128 bits, hexadecimal."""
     digest = hashlib.sha256(json.dumps([x.shape, list(labels)]).encode())
     digest.update(np.ascontiguousarray(x).data)
     return digest.hexdigest()[:32]
@@ -102,9 +102,9 @@ def check_is_new(task: Entry, earlier: Iterable[Entry], path: Path) -> None:
     for entry in earlier:
         if task.images == entry.images or task.digest == entry.digest:
             raise BadInput(
-                f"the images of this task are in {path} already, as samples {entry.start:,} to "
+                f"{path} already holds the images of this task, as samples {entry.start:,} to "
                 f"{entry.stop:,}, absorbed on {entry.when:%Y-%m-%d at %H:%M} UTC"
-                f"{' from ' if entry.source else ''}{printable(entry.source)}; add them once more with "
+                f"{' from ' if entry.source else ''}{printable(entry.source)}; absorb them again with "
                 f"--again (in Python again=True)"
             )
 
@@ -137,7 +137,7 @@ def inflated_bytes(data: bytes) -> int:
 
 
 def from_bytes(data: bytes, name: str) -> tuple[Entry, ...]:
-    """What `to_bytes` was given; `name` is for the error message."""
+    """The inverse of `to_bytes`; `name` is for the error message."""
     try:
         # Not pydantic's own reader of JSON: `from_json` refuses what is nested too deeply.
         content: Any = from_json(zlib.decompressobj().decompress(data, _LARGEST))

@@ -79,17 +79,14 @@ class Loader:
 
 
 def claim_of(name: str, blob: bytes, image_shape: ImageShape, where: str) -> claims.Claim:
-    """What a part claims, read off its description without decoding anything."""
+    """What a part claims according to its description; nothing is decoded."""
     if name.startswith("weights-"):
         return claims.Claim(0, len(blob))
     if name.startswith(LEDGER):
         return claims.Claim(claims.ENTRIES * ledger.inflated_bytes(blob), len(blob))
     about = description(blob, where)
     if name.startswith("level-"):
-        if "codec" not in about:  # up to format 3, `weights` was a precision
-            about = {**about, "weights": None}
-        fields = {key: value for key, value in about.items() if key in LevelHistory.model_fields}
-        level = described(LevelHistory, fields, where)
+        level = LevelHistory.of(about, where)
         codec = about["codec"].get("name") if isinstance(about.get("codec"), dict) else None
         known = codec in registry.names()
         weight = claim_weight(str(codec), labeller=about.get("labeller") is not None) if known else 1

@@ -128,7 +128,7 @@ class LocalModel:
         return LocalModel(about, codec, fitted.codes, labels, indices), order
 
     def rows(self, indices: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
-        """Where the samples with these indices are; all of them must be held here."""
+        """Rows of the samples with these indices, all of which must be in this level."""
         return np.searchsorted(self.indices, indices)
 
     def replay(self, indices: NDArray[np.integer[Any]] | None = None) -> tuple[Tensor, NDArray[np.int64]]:
@@ -178,7 +178,7 @@ class LocalModel:
         return replace(self, about=self.about.model_copy(update={"runs": runs}), codes=codes)
 
     def moved(self, start: int) -> LocalModel:
-        """The same samples under other indices, from `start` on, because what was before them is lost."""
+        """The same samples with new indices, from `start` on, for a memory that lost samples before them."""
         by = start - self.about.start
         about = self.about.model_copy(update={"start": start, "stop": self.about.stop + by})
         return replace(self, about=about, indices=self.indices + by)
@@ -260,7 +260,7 @@ def live_mask(slot: Slot, indices: NDArray[np.int64]) -> dict[str, Tensor]:
 
 
 def live_indices(slot: Slot, samples: int, tensors: Mapping[str, Tensor], name: str) -> NDArray[np.int64]:
-    """The sample indices that `live_mask` was given."""
+    """The inverse of `live_mask`: sample indices."""
     if "live" not in tensors:
         if samples != slot.samples:
             raise Damaged(f"{name} does not say which samples it holds; `logcl verify` says what is intact")

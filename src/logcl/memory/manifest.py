@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,11 +10,11 @@ from pydantic import Field, ValidationError, model_validator
 
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.inputs import Labels
-from logcl.core.settings import MOST_SAMPLES, Frozen
+from logcl.core.settings import MOST_SAMPLES, Frozen, ImageShape
 from logcl.core.text import printable
 from logcl.memory.choosing import Choice
 from logcl.memory.file.header import Header
-from logcl.memory.settings import Settings
+from logcl.memory.settings import Settings, override
 
 Note = Annotated[str, Field(max_length=2**22)]
 
@@ -59,3 +60,21 @@ class Manifest(Frozen):
                 f"{path}: the header cannot be used ({where}: {printable(problem['msg'])}); `logcl verify` "
                 f"says what is intact"
             ) from error
+
+    def check_agrees(
+        self, path: Path, image_shape: ImageShape | None, preset: str | None, changes: Mapping[str, Any]
+    ) -> None:
+        """Refuse what a caller asks for unless the memory at `path` has it."""
+        has = self.settings
+        if image_shape is not None and tuple(image_shape) != has.image_shape:
+            raise BadSettings(
+                f"{path} holds images of shape {has.image_shape}, not {tuple(image_shape)}; "
+                f"resize the images or use another memory"
+            )
+        if preset is not None and preset != has.preset:
+            raise BadSettings(f"{path} was made with preset {has.preset}, not {preset}; leave preset out")
+        if self.choice is not None and changes.get("codec.name", "auto") == "auto":
+            has = has.model_copy(update={"codec": self.choice.asked})
+        if override(has, changes) != has:
+            asked = ", ".join(f"{name} = {value}" for name, value in changes.items())
+            raise BadSettings(f"{path} has other settings than {asked}; they are fixed when it is created")

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from traceback import format_exception_only
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -23,22 +20,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from logcl import allocation
-from logcl.core.errors import BadInput, BadSettings, LogCLError, NotAMemory, NotReported, NotTrained
+from logcl.core.errors import BadInput, LogCLError, NotAMemory, NotTrained
 from logcl.core.inputs import Label, as_labels, as_pixels, number_classes
-from logcl.core.progress import Callback, Moment, Progress, WithCallbacks
+from logcl.core.progress import Callback, Progress, WithCallbacks
 from logcl.core.settings import ImageShape, parse_as
 from logcl.core.sharding import Shard
-from logcl.core.text import printable
-from logcl.memory import fitting, ledger, samples
-from logcl.memory.changes import changes, continues
+from logcl.memory import fitting, samples
+from logcl.memory.changes import changes
 from logcl.memory.choosing import choose
 from logcl.memory.datasets import ReplayDataset, ReplayStream
-from logcl.memory.file.header import Header
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.ledger import Entry, check_is_new, new_entry
 from logcl.memory.loading import Loader
 from logcl.memory.manifest import Manifest
 from logcl.memory.presets import preset as preset_settings
+from logcl.memory.reporting import announce
 from logcl.memory.settings import Settings, override
 from logcl.memory.snapshot import Snapshot
 from logcl.memory.staging import Staging, task_digest
@@ -88,7 +84,7 @@ class Memory:
         changes = dict(settings or {})
         changes |= {k: v for k, v in (("seed", seed), ("unit", unit)) if v is not None}
         if memory.file.exists():
-            memory._check_agrees(image_shape, preset, changes)
+            memory.manifest.check_agrees(memory.path, image_shape, preset, changes)
             return memory
         if image_shape is None:
             raise NotAMemory(
@@ -102,7 +98,7 @@ class Memory:
     def create(
         path: str | os.PathLike[str], settings: Settings, notes: Mapping[str, str] | None = None
     ) -> Memory:
-        """A new, empty memory at a path where nothing is yet; `notes` are stored in it as they are."""
+        """A new, empty memory at an unused path; `notes` are stored in it unchanged."""
         memory = Memory.new(path, settings, notes)
         memory.file.create(memory.manifest.as_data())
         return memory
@@ -111,7 +107,7 @@ class Memory:
     def new(
         path: str | os.PathLike[str], settings: Settings, notes: Mapping[str, str] | None = None
     ) -> Memory:
-        """Like `create`, but the file comes into being with the first task: if that fails, there is none."""
+        """Like `create`, but the first task creates the file: if that task fails, there is none."""
         data = {"n": 0, "classes": (), "settings": settings, "notes": dict(notes or {})}
         return Memory(path, parse_as(Manifest, data))
 
@@ -152,7 +148,7 @@ class Memory:
 
     @property
     def digest(self) -> str:
-        """Stands for the content (settings, levels, buffer, classes): equal digests, equal memories."""
+        """A digest of the content (settings, levels, buffer, classes): equal digests, equal memories."""
         return self.file.header().content
 
     def nbytes(self) -> int:
@@ -184,9 +180,9 @@ class Memory:
         images: (n, C, H, W), or (n, H, W) for one channel; uint8, or floats in [0, 1].
         labels: n integers or n strings.
         source: where they come from, for the ledger.
-        again: whether images that are all those of an earlier task are added once more, instead of refused.
+        again: whether to absorb a task with exactly the images of an earlier one, instead of refusing it.
         engine: what fits the levels, by default this process; see `logcl.nn.engines`.
-        callbacks: called with a `Moment` now and then; see `logcl.integrations.logs`.
+        callbacks: called with a `Moment` at intervals; see `logcl.integrations.logs`.
 
         What the memory holds changes once, at the end. Until then, and after any error or kill, it is as
         before. Absorbing the same task again resumes with the levels that had been fitted.
@@ -227,19 +223,8 @@ class Memory:
             put, gone = changes(header, now, plan, fits, new, entry)
             done = Absorbed(plan, {slot: fits[slot].order for slot in parts}, tuple(resumed), n)
             self.file.commit(header, manifest.as_data(), put, gone)
-            self._announce(observers, plan, entry, time.monotonic() - began)
+            announce(self.file, observers, plan, entry, time.monotonic() - began)
             return done
-
-    def store_classifier(self, data: bytes, now: Snapshot) -> None:
-        """Store a global model trained on `now`, unless another memory has taken its place meanwhile."""
-
-        def accepts(header: Header, parts: Mapping[str, bytes]) -> bool:
-            where = f"{self.path}: the ledger"
-            names = map(ledger.part_name, ledger.first_entries(parts))
-            entries = [entry for name in names for entry in ledger.from_bytes(parts[name], where)]
-            return continues(header.content, Manifest.of(header, self.path), entries, now)
-
-        self.file.write_classifier(data, accepts)
 
     def replay(self, batch_size: int = 128, *, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples, drawn uniformly from all that the memory holds.
@@ -306,56 +291,8 @@ class Memory:
             problems.append(str(error))
         return problems
 
-    def _announce(
-        self, observers: Sequence[Callback], plan: allocation.Plan, entry: Entry, seconds: float
-    ) -> None:
-        """Report a task that is committed; an error in a report must not pass for one of the task."""
-        with self._only_warning():
-            values = {
-                "absorbed": entry.samples, "bytes": self.nbytes(), "levels": len(plan.keep + plan.train),
-                "samples_trained": sum(slot.samples for slot in plan.train), "seconds": seconds,
-            }  # fmt: skip
-            for observer in observers:
-                with self._only_warning():
-                    observer(Moment("memory", entry.stop, entry.stop, values))
-
-    @contextmanager
-    def _only_warning(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - whatever an observer raises, the task is in
-            problem = printable(" ".join(format_exception_only(error)[-1].split()))
-            warnings.warn(
-                f"{self.path} holds this task, but reporting it failed ({problem}); do not absorb it again",
-                NotReported,
-                stacklevel=6,
-            )
-
     def _filled(self) -> Snapshot:
         now = self.snapshot()
         if not now.n:
             raise NotTrained(f"{self.path} holds no samples yet; absorb some first")
         return now
-
-    def _check_agrees(
-        self, image_shape: ImageShape | None, preset: str | None, changes: dict[str, Any]
-    ) -> None:
-        """What the caller asks for must be what the file has."""
-        manifest = self.manifest
-        has = manifest.settings
-        if image_shape is not None and tuple(image_shape) != has.image_shape:
-            raise BadSettings(
-                f"{self.path} holds images of shape {has.image_shape}, not {tuple(image_shape)}; "
-                f"resize the images or use another memory"
-            )
-        if preset is not None and preset != has.preset:
-            raise BadSettings(
-                f"{self.path} was made with preset {has.preset}, not {preset}; leave preset out"
-            )
-        if manifest.choice is not None and changes.get("codec.name", "auto") == "auto":
-            has = has.model_copy(update={"codec": manifest.choice.asked})
-        if override(has, changes) != has:
-            asked = ", ".join(f"{name} = {value}" for name, value in changes.items())
-            raise BadSettings(
-                f"{self.path} has other settings than {asked}; they are fixed when it is created"
-            )

@@ -17,7 +17,7 @@ import numpy as np
 from logcl.allocation import layout
 from logcl.core.errors import CannotWrite, Damaged, NotAMemory
 from logcl.memory import buffer
-from logcl.memory.file.carving import Remains, find_remains
+from logcl.memory.file.carving import Intact, find_intact
 from logcl.memory.fitting import Fit
 from logcl.memory.loading import Part, check_claims, chunks_of, claim_of, in_order, levels_of, parse
 from logcl.memory.local_model import LocalModel
@@ -53,11 +53,11 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Sal
         raise NotAMemory(f"{path} is not a file; name a memory file")
     if path.with_name(path.name + "-journal").exists():
         Memory(path).verify()  # rolls the interrupted commit back if possible
-    remains = find_remains(path)
-    if remains is None:
+    intact = find_intact(path)
+    if intact is None:
         raise Damaged(f"{path}: neither the header of a memory nor its copy is intact; restore a backup")
-    manifest = Manifest.of(remains.header, path)
-    parts = _loaded(remains, manifest, path)
+    manifest = Manifest.of(intact.header, path)
+    parts = _loaded(intact, manifest, path)
     levels, chunks = levels_of(parts), chunks_of(parts)
 
     written: dict[str, bytes] = {}
@@ -79,28 +79,28 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Sal
             raise Damaged(f"{path}: the intact parts do not fit together ({problems[0]}); restore a backup")
 
     fields = manifest.model_copy(update={"n": n, "last": last}).as_data()
-    new.file.create(fields, written, remains.classifier, check)
+    new.file.create(fields, written, intact.classifier, check)
     kept = [range(level.slot.start, level.slot.stop + 1) for level in levels]
     kept += [range(chunk.start, chunk.stop + 1) for chunk in chunks]
     return Salvaged(new, _between(kept, manifest.last))
 
 
-def _loaded(remains: Remains, manifest: Manifest, path: Path) -> dict[str, Part]:
+def _loaded(intact: Intact, manifest: Manifest, path: Path) -> dict[str, Part]:
     """The usable parts by digest."""
     slots = layout(manifest.last, manifest.settings.unit)
     found: dict[str, Part] = {}
     shape, claimed = manifest.settings.image_shape, {}
-    for name, blob in remains.parts.items():
+    for name, blob in intact.parts.items():
         with suppress(Damaged):
             claimed[name] = claim_of(name, blob, shape, f"{path}: part {name}")
-    check_claims(claimed, remains.header, path)
-    for name in in_order({name: remains.parts[name] for name in claimed}):
+    check_claims(claimed, intact.header, path)
+    for name in in_order({name: intact.parts[name] for name in claimed}):
         try:
-            part, _ = parse(name, remains.parts[name], manifest, found, f"{path}: part {name}")
+            part, _ = parse(name, intact.parts[name], manifest, found, f"{path}: part {name}")
         except Damaged:
             continue  # intact but unusable, e.g. because its weights are lost
         if not isinstance(part, LocalModel) or part.slot in slots:
-            found[remains.header.parts[name]] = part
+            found[intact.header.parts[name]] = part
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import FailFast, Field, model_validator
 
 from logcl.allocation import Slot
+from logcl.core.descriptions import described
 from logcl.core.settings import MOST_SAMPLES, Frozen
 
 RAW = -1
@@ -42,7 +43,7 @@ class Run:
 
 
 class LevelHistory(Frozen):
-    """Which samples a level holds and what they went through: its description without its codec."""
+    """Which samples a level holds, and their history: its description without its codec."""
 
     level: int = Field(ge=0, le=62)
     start: int = Field(ge=1, lt=MOST_SAMPLES)
@@ -65,6 +66,14 @@ class LevelHistory(Frozen):
             if isinstance(start, int) and isinstance(stop, int):
                 return {**data, "samples": stop - start + 1}
         return data
+
+    @staticmethod
+    def of(about: Mapping[str, Any], name: str) -> LevelHistory:
+        """Read it from the description of a level, whose other fields belong to its codec and labels."""
+        fields = {key: value for key, value in about.items() if key in LevelHistory.model_fields}
+        if "codec" not in about:  # up to format 3, `weights` was a precision
+            fields["weights"] = None
+        return described(LevelHistory, fields, name)
 
     @property
     def slot(self) -> Slot:

@@ -26,7 +26,7 @@ class Settings(BasicSettings):
     """All settings of a memory."""
 
     preset: PresetName = "fast"
-    """What the settings were derived from."""
+    """Preset that the settings were derived from."""
     codec: AnySettings
     """How images become codes; each codec has its own settings."""
     labels: LabelSettings = LabelSettings()

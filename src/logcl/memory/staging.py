@@ -98,14 +98,14 @@ def from_bytes(blob: bytes, name: str) -> tuple[str, Fit]:
     )  # fmt: skip
     model = fit.model(name)
     if model.slot != fit.slot or (model.about.weights is not None) != fit.has_weights:
-        raise Damaged(f"{name} is of another level than it says")
+        raise Damaged(f"{name} holds another level than it claims")
     if not order.sort().values.equal(torch.arange(len(model))):
-        raise Damaged(f"{name} has samples in no order")
+        raise Damaged(f"{name} has an order that is no permutation")
     return about.task, fit
 
 
 def task_digest(before: str, x: NDArray[np.uint8], y: NDArray[np.int64], classes: Sequence[Label]) -> str:
-    """Stands for a task (images, class numbers, classes) on the memory whose digest is `before`."""
+    """A digest of a task (images, class numbers, classes) on the memory with the digest `before`."""
     shape = json.dumps([before, x.shape, list(classes)]).encode()
     digest = hashlib.sha256(shape)
     digest.update(np.ascontiguousarray(x).data)

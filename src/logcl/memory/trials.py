@@ -1,4 +1,4 @@
-"""What candidates for the codec of a memory made of its first images. No torch: `inspect` shows it."""
+"""Candidates for the codec of a memory, measured on its first images. No torch, as `inspect` shows them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from logcl.core.settings import Frozen
 
 
 class Trial(Frozen):
-    """What one candidate made of the images it was tried on."""
+    """Bytes and quality of one candidate on the images it was tried on."""
 
     codec: str = Field(max_length=100)
     bytes_per_sample: float = Field(ge=0)

@@ -115,7 +115,7 @@ def options_of(name: str, changes: Mapping[str, Any] | None = None) -> Frozen:
 
 
 def keeps(name: str) -> Keeps:
-    """Which samples a method keeps; "none" for an unknown one. A result may name any file: none is run."""
+    """Which samples a method keeps; "none" for unknown methods, as no file that a result names is run."""
     return _methods()[name].keeps if name in _methods() else "none"
 
 

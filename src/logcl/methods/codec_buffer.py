@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from logcl.methods.parts.exemplars import label_type
 from logcl.methods.parts.protocol import Problem, Replayed
 from logcl.methods.parts.solver import Batch, Retrained
 from logcl.streams import Task
+from logcl.streams.pixels import from_picture, to_picture
 
 _CALIBRATION = 256  # samples of the first task on which the quality is chosen
 _WORST = 10  # below this quality, fewer samples are better than worse ones
@@ -125,15 +126,13 @@ class CodecBuffer(Retrained):
 
 def compressed(image: NDArray[np.uint8], codec: Codec, quality: int) -> bytes:
     """One image (C, H, W) as an image file."""
-    pixels = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
     content = io.BytesIO()
-    choices = {"optimize": True} if codec == "png" else {"quality": quality}
-    Image.fromarray(np.ascontiguousarray(pixels)).save(content, codec, **choices)
+    choices: dict[str, Any] = {"optimize": True} if codec == "png" else {"quality": quality}
+    to_picture(image).save(content, codec, **choices)
     return content.getvalue()
 
 
 def decompressed(content: bytes, channels: int) -> NDArray[np.uint8]:
     """The image (C, H, W) in a file made by `compressed`; WebP and AVIF turn grey into RGB."""
     with Image.open(io.BytesIO(content)) as image:
-        pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+        return from_picture(image.convert("L" if channels == 1 else "RGB"))

@@ -1,4 +1,4 @@
-"""Networks and arrays as one safetensors blob with a description: what the memory file keeps of a model.
+"""Networks and arrays as one safetensors blob with a description, as the memory file stores them.
 
 Reading a blob runs no code, and a network is built without weights first, so that a description which
 claims absurd sizes fails against the tensors that are really there, before anything is allocated.
@@ -23,7 +23,7 @@ from logcl.nn.device import choose_device
 Spec = TypeVar("Spec")
 Network = TypeVar("Network", bound=nn.Module)
 _SCALE = ".scale"
-_KEPT = (torch.float16, torch.float32)  # what weights are kept in, beside steps of a scale
+_STORED = (torch.float16, torch.float32)  # types of stored weights, besides multiples of a scale
 
 
 def pack(about: Frozen, tensors: Mapping[str, Tensor]) -> bytes:
@@ -47,7 +47,7 @@ def load(blob: bytes, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, Tensor]]:
-    """What `pack` packed, or `Damaged` with the `name` of the blob."""
+    """The inverse of `pack`; raises `Damaged` with the `name` of the blob."""
     data, tensors = load(blob, name)
     return described(kind, data, name), tensors
 
@@ -67,12 +67,12 @@ def weights(network: nn.Module, prefix: str, precision: Precision | None = None)
         elif precision is not None:
             found[f"{prefix}.{name}"] = value.half()
     if strange := next((name for name, value in found.items() if not _finite(value)), None):
-        raise BadSettings(f"training gave {strange} values that are no numbers; use a lower learning rate")
+        raise BadSettings(f"training gave {strange} infinite or NaN values; use a lower learning rate")
     return found
 
 
 def round_weights(network: nn.Module, precision: Precision) -> None:
-    """What is replayed now must be what is replayed after a restart: round to what the file keeps."""
+    """Round weights to the precision of the file, so that replay is the same before and after a restart."""
     for weight in network.parameters():
         value = weight.data
         if precision == "int8" and value.dim() > 1:
@@ -101,17 +101,17 @@ def restore(
         state = {key: _restored(key, mine, key in counters) for key in mine if not key.endswith(_SCALE)}
         network.load_state_dict(state, strict=True, assign=True)
         if strange := next((key for key, value in state.items() if not _finite(value)), None):
-            raise ValueError(f"{strange} has values that are no numbers")
+            raise ValueError(f"{strange} has infinite or NaN values")
     except (RuntimeError, ValueError, TypeError, OverflowError) as error:
         raise damaged(name, error) from error
     return network.eval().requires_grad_(False).to(choose_device())
 
 
 def fill(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str, name: str) -> None:
-    """Give a network the weights found behind `prefix`, as they are; it must be the one they came from."""
+    """Load the weights found behind `prefix` into a network, which must be the one they came from."""
     state = _behind(prefix, tensors)
     if strange := next((key for key, value in state.items() if not _finite(value)), None):
-        raise damaged(name, ValueError(f"{strange} has values that are no numbers"))
+        raise damaged(name, ValueError(f"{strange} has infinite or NaN values"))
     try:
         network.load_state_dict(state, strict=True)
     except RuntimeError as error:
@@ -130,12 +130,12 @@ def _behind(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _restored(key: str, mine: Mapping[str, Tensor], counter: bool) -> Tensor:
-    """A tensor as the network has it; whole numbers other than counters are steps of a scale, one a row."""
+    """A tensor as the network has it. Integers other than counters are multiples of a scale, one per row."""
     value, scale = mine[key], mine.get(key + _SCALE)
     if (value.dtype == torch.int8) != (scale is not None):
         raise ValueError(f"{key} and its scale do not belong together")
     if scale is None:
-        if value.dtype not in ((torch.int64,) if counter else _KEPT):
+        if value.dtype not in ((torch.int64,) if counter else _STORED):
             raise ValueError(f"{key} is of type {value.dtype}")
         return value if counter else value.float()
     if scale.shape != (*value.shape[:1], *[1] * (value.dim() - 1)) or scale.dtype != torch.float16:

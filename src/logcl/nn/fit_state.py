@@ -46,7 +46,7 @@ def restored(
     schedule: Schedule,
     generator: torch.Generator,
 ) -> list[float] | None:
-    """Put back what was `captured` and return its numbers; None, with nothing changed, if it does not fit."""
+    """Restore a `captured` state and return its numbers; None, with nothing changed, if it does not match."""
     weights: State = {}
     slots: dict[int, State] = {}
     parameters = optimiser.param_groups[0]["params"]

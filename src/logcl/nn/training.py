@@ -38,7 +38,7 @@ class Work:
     """Called after every epoch but the last with its number, the number of epochs and the state of the fit;
     may raise to stop."""
     resume: Mapping[str, Tensor] | None = None
-    """What `keep` was given, to continue as if the fit had never stopped; ignored if it does not fit."""
+    """A state that `keep` received, to continue as if the fit had never stopped; ignored if it is invalid."""
 
     def part(self, name: str) -> Work:
         """The same work with `name` appended to its description."""

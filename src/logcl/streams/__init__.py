@@ -1,7 +1,7 @@
 """The only reader of user data: named data sets, folders of images and `.npz` files.
 
 `open_stream` gives a `Stream` of tasks with a test set, for experiments. `read_tasks` gives the tasks of a
-source as they are, with their own labels and nothing held out, and `read_images` unlabelled images.
+source with their own labels and nothing held out, and `read_images` unlabelled images.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ CATALOG = {
 
 
 def resolve(source: str | Path | Named) -> Named | Path:
-    """The named data set or the path that a source stands for.
+    """The named data set or the path that a source refers to.
 
     `dataset:digits` is always the data set, `./digits` or a Path always the path. Plain `digits` is the data
     set, and refused where a path of that name exists.

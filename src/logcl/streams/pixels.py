@@ -61,8 +61,18 @@ def read_image(path: str | Path, image_shape: ImageShape) -> Pixels:
         flat = _to_8_bits(upright, Path(path)).convert("L" if channels == 1 else "RGB")
         if flat.size != (width, height):
             flat = flat.resize((width, height), Image.Resampling.LANCZOS)
-        array: Pixels = np.asarray(flat, np.uint8)
-    return array[None] if channels == 1 else np.ascontiguousarray(array.transpose(2, 0, 1))
+        return from_picture(flat)
+
+
+def to_picture(pixels: Pixels) -> Image.Image:
+    """One image (C, H, W) as a picture of Pillow; C is 1, 3 or 4."""
+    return Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+
+
+def from_picture(picture: Image.Image) -> Pixels:
+    """A picture in mode L or RGB as one image (C, H, W)."""
+    array: Pixels = np.asarray(picture, np.uint8)
+    return array[None] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
 def read_header(path: Path) -> tuple[bool, tuple[int, int]]:

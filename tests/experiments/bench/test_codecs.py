@@ -1,4 +1,4 @@
-"""`logcl bench codecs`: its measures, real runs on a few images, and what it says where data is missing."""
+"""`logcl bench codecs`: its measures, real runs on a few images, and its messages if data is missing."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def test_the_reference_is_the_best_library_at_each_quality():
     high = [(29.0, 100.0), (34.0, 200.0)]
     ratio, covered = relative_bytes([(24.0, 50.0), (29.0, 100.0), (34.0, 200.0)], [low, high])
     assert (ratio, covered) == (pytest.approx(1), 1)
-    # Below its lowest quality, a library still has its smallest file to offer.
+    # Below its lowest quality, a library is represented by its smallest file.
     worse = [(20.0, 500.0), (36.0, 1000.0)]
     assert relative_bytes([(24.0, 90.0), (28.0, 90.0)], [worse, [(29.0, 90.0), (30.0, 95.0)]])[0] <= 1
 
@@ -68,7 +68,7 @@ def test_only_the_qualities_that_both_reach_are_compared():
     assert relative_bytes(CURVE, []) == (None, 0)
 
 
-def test_a_rate_that_another_beats_in_both_does_not_count():
+def test_dominated_rates_do_not_count():
     assert bytes_at([*CURVE, (25.0, 900.0)], [26.0, 28.0]) == pytest.approx(bytes_at(CURVE, [26.0, 28.0]))
     assert bytes_at(CURVE, [28.0])[0] == pytest.approx((130 * 210) ** 0.5)
     assert np.isnan(bytes_at(CURVE, [21.0, 37.0])).all()
@@ -161,7 +161,7 @@ def test_a_process_that_dies_is_an_error_with_a_remedy():
         in_child(os._exit, 1)
 
 
-def test_a_run_from_beginning_to_end_and_once_more(logcl, folder, tmp_path):
+def test_a_run_measures_every_cell_once(logcl, folder, tmp_path):
     source = folder / "clothing"
     arguments = ("bench", "codecs", "--scale", "smoke", "--out", tmp_path)
     arguments += ("--source", source, "--sides", "32")
@@ -224,7 +224,7 @@ def test_absent_data_is_reported_and_the_rest_is_measured(logcl, folder, tmp_pat
         (("codecs", "--sets", "mnist", "--codecs", "jpeg-420"), "none of these codecs can be measured"),
     ],
 )
-def test_what_there_is_not_is_said(logcl, tmp_path, arguments, problem):
+def test_unknown_names_are_refused_with_the_known_ones(logcl, tmp_path, arguments, problem):
     ran = logcl("bench", *arguments, "--out", tmp_path)
     assert ran.code == 2
     assert problem in ran.err

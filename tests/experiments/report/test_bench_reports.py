@@ -1,4 +1,4 @@
-"""Figures and reports of benches, from real results under many names."""
+"""Figures and reports of benches, from real results relabelled as other methods and streams."""
 
 import html
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_every_bench_has_a_report_with_its_tables_and_figures(dressed, bench, tm
     assert f"logcl bench {bench} --scale small" in path.read_text()
 
 
-def test_figures_say_what_the_data_say(dressed):
+def test_texts_of_figures_agree_with_the_data(dressed):
     drawings = {drawing.name: drawing for drawing in benches.drawings("bytes", dressed["bytes"])}
     accuracy = next(d for name, d in drawings.items() if name.startswith("accuracy-by-bytes"))
     assert "logcl, fast reaches" in accuracy.alternative

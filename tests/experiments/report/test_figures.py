@@ -235,7 +235,7 @@ def test_the_same_results_give_the_same_bytes(study):
     assert first == second
 
 
-def test_names_are_text_and_nothing_else(results):
+def test_names_are_escaped_in_figures(results):
     names = ("<script>alert(1)</script>", "$x_1$", "a & b", "$\\frac", "Ωχ", "漢字", "a" * 80, "", "'", '"')
     odd = results[0].model_copy(update={"classes": names})
     text = canvas.inline(maps.confusion(studies([odd])[0].methods[0]), "x")

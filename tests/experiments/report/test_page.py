@@ -101,7 +101,7 @@ def test_user_text_is_escaped(results):
     assert "&lt;script&gt;" in shown
 
 
-def test_old_results_are_shown_as_far_as_they_go(old, results):
+def test_old_results_are_shown_without_what_they_lack(old, results):
     shown = html(Document((old,)))
     Reader(shown)
     parts = headings(shown)

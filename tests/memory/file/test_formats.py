@@ -37,7 +37,7 @@ def test_there_is_one_of_every_format():
     assert FORMAT == 4, "store a memory of the new format here before it is released"
 
 
-def test_it_opens_and_replays_what_it_did(written):
+def test_it_opens_and_replays_the_same_samples(written):
     path, expected = written
     before = path.read_bytes()
     memory = Memory.open(path)

@@ -112,12 +112,12 @@ DEEP = "[" * 100_000 + "]" * 100_000
     [DEEP, '{"a":' * 100_000 + "1" + "}" * 100_000, "9" * 100_000, "NaN", '"\\ud800"', "\x1b[31m", ""],
     ids=["deep", "deep objects", "long", "nan", "half a character", "escape", "empty"],
 )
-def test_json_that_is_meant_to_hurt(description):
+def test_hostile_json(description):
     refused(framed(json.dumps({"__metadata__": {"logcl": description}})))
     refused_weights(framed(json.dumps({"__metadata__": {"logcl": description}})))
 
 
-def test_depth_beside_the_description():
+def test_deep_nesting_outside_the_description():
     refused(framed('{"__metadata__":{"logcl":"{}"},"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"y":'
                    + DEEP + "}}"))  # fmt: skip
 
@@ -145,7 +145,7 @@ def test_a_million_mistakes_give_one_message(text):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kB
 
 
-def test_names_from_a_file_cannot_command_a_terminal(quantised):
+def test_names_from_a_file_cannot_control_a_terminal(quantised):
     refused_weights(with_weights(quantised, {"decoder.\x1b]0;owned\x07\n": torch.zeros(1)}), "owned")
     refused(forged(quantised.to_bytes(), {"\x1b[2J": 1}), "x1b", quantised)
     refused_weights(with_weights(quantised, {}, {"\x1b[2J": 1}), "x1b")
@@ -227,7 +227,7 @@ def test_an_unknown_codec(quantised, name):
 
 
 @pytest.mark.parametrize("samples", [2**20, 2**40, 2**61])
-def test_samples_that_cost_nothing_cannot_be_claimed(indexed, samples):
+def test_samples_without_bytes_are_refused(indexed, samples):
     """Index codes and a labeller store nothing per sample: the size of the blob is the bound."""
     lie = {"stop": samples, "samples": samples, "runs": [{"count": samples, "errors": [0.1]}]}
     refused(forged(indexed.to_bytes(), lie), "more samples than its bytes can hold", indexed)
@@ -235,7 +235,7 @@ def test_samples_that_cost_nothing_cannot_be_claimed(indexed, samples):
     refused(forged(indexed.to_bytes(), room, {"live": torch.zeros(4, dtype=torch.uint8)}), model=indexed)
 
 
-def test_nor_written(digits):
+def test_samples_without_bytes_are_not_written(digits):
     table = {"codec.network": "superposed", "codec.bits": 1, "codec.width": 20}
     settings = override(preset("fast", SHAPE), {**INDEX, **table})
     few = networks.weight_count(settings.codec.decoder(SHAPE))
@@ -302,9 +302,9 @@ def test_counters_are_counters(digits):
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_weights_that_are_no_numbers(quantised, value):
+def test_weights_that_are_nan(quantised, value):
     strange = torch.full_like(quantised.codec.weights()["decoder.pixels.bias"], value)
-    refused_weights(with_weights(quantised, {"decoder.pixels.bias": strange}), "no numbers")
+    refused_weights(with_weights(quantised, {"decoder.pixels.bias": strange}), "infinite or NaN values")
 
 
 def test_tensors_that_nothing_reads(quantised):
@@ -346,7 +346,7 @@ def test_integers_are_unpacked_block_by_block(bits):
 # --- buffer -----------------------------------------------------------------------------------------------
 
 
-def test_deflated_nothing_is_unjustified_and_never_written():
+def test_zero_bytes_that_inflate_are_unjustified_and_never_written():
     x = np.zeros((600, 1, 400, 400), np.uint8)  # 96 MB
     blob = buffer.to_bytes(buffer.Chunk(1, 600, raw(x, np.zeros(600, np.int64))))
     back = buffer.from_bytes(blob, (1, 400, 400), "chunk")
@@ -405,7 +405,7 @@ def test_absurd_settings_are_refused(change):
         override(preset("fast", SHAPE), change)
 
 
-def test_labels_have_a_length():
+def test_labels_have_a_maximum_length():
     assert len(number_classes(np.array(["x" * 1000]), ())[1]) == 1
     with pytest.raises(BadInput, match="longer than 1000 characters"):
         number_classes(np.array(["x" * 1001]), ())
@@ -432,7 +432,7 @@ def waiting(digits, places: list[tuple[int, int]], last: int = 5) -> Snapshot:
 
 
 @pytest.mark.parametrize("places", [[(0, 4)], [(1, 6)], [(1, 3), (3, 5)], [(1, 3), (1, 3)], [(2, 9)]])
-def test_chunks_that_are_elsewhere(places, digits):
+def test_chunks_at_wrong_indices(places, digits):
     assert "its buffer" in inconsistency(waiting(digits, places))
     for sound in ([(1, 5)], [(1, 2), (3, 5)], [(2, 3), (5, 5)], []):  # samples may have been forgotten
         assert inconsistency(waiting(digits, sound)) is None
@@ -490,14 +490,14 @@ RESNET = {"network": "resnet18", "image_shape": SHAPE, "classes": 10, "width": 2
         {"memory": "x" * 10**6},
     ],
 )
-def test_a_global_model_that_lies(tmp_path, taught, lie):
+def test_a_forged_global_model(tmp_path, taught, lie):
     path = with_classifier(taught, tmp_path / "m.logcl", lie)
     with pytest.raises(Damaged, match="the global model") as caught:
         Classifier.load(Memory(path))
     assert str(caught.value).isprintable()
 
 
-def test_labels_are_shown_harmless(tmp_path, taught, logcl, digits):
+def test_labels_are_escaped(tmp_path, taught, logcl, digits):
     from PIL import Image
 
     names = [f"\x1b]0;owned\x07\x1b[31m{k}\n" for k in range(10)]
@@ -513,7 +513,7 @@ def test_labels_are_shown_harmless(tmp_path, taught, logcl, digits):
 # --- as a whole -------------------------------------------------------------------------------------------
 
 
-def test_importing_nothing_from_a_file(taught):
+def test_nothing_is_imported_from_a_file(taught):
     """No pickle is ever read: the module is never called."""
     program = (
         "import pickle, sys\n"

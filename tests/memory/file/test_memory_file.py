@@ -47,7 +47,7 @@ def test_a_new_file_is_empty_and_alone(tmp_path):
     assert names(tmp_path) == ["new.logcl"]
 
 
-def test_leftovers_of_a_killed_creator_do_no_harm(tmp_path):
+def test_leftovers_of_a_killed_creator_are_removed(tmp_path):
     file = MemoryFile(tmp_path / "new.logcl")
     (tmp_path / ".new.logcl.new").write_bytes(b"half a database")
     (tmp_path / ".new.logcl.new-journal").write_bytes(b"half a journal")
@@ -73,7 +73,7 @@ def test_the_file_shrinks_again(file):
     assert file.path.stat().st_size <= small + 2048
 
 
-def test_the_digest_stands_for_the_content_not_for_the_pages(tmp_path):
+def test_the_digest_depends_on_the_content_not_on_the_pages(tmp_path):
     digests = []
     for name, detour in (("a", False), ("b", True)):
         file = MemoryFile(tmp_path / name)
@@ -108,7 +108,7 @@ def test_an_error_inside_a_commit_changes_nothing(file):
     assert content(file) == before
 
 
-def test_the_classifier_is_apart_from_the_content(file):
+def test_the_classifier_is_not_part_of_the_content(file):
     before = file.header().digest
     assert file.read_classifier() is None
     file.write_classifier(b"weights")
@@ -119,7 +119,7 @@ def test_the_classifier_is_apart_from_the_content(file):
     assert file.problems() == []
 
 
-def test_creating_over_something_is_refused(file):
+def test_creating_at_an_occupied_path_is_refused(file):
     before = content(file)
     with pytest.raises(CannotWrite, match="already exists"):
         file.create(FIELDS)
@@ -286,7 +286,7 @@ def test_a_new_memory_comes_into_being_with_its_first_transaction(tmp_path):
         file.header()
 
 
-def test_a_new_memory_that_another_process_has_created_is_used_if_it_is_alike(tmp_path):
+def test_a_memory_that_another_process_created_is_used_if_its_settings_agree(tmp_path):
     alike, other = (MemoryFile(tmp_path / "m.logcl", {"n": 0, "what": what}) for what in ("é ∀", "else"))
     MemoryFile(tmp_path / "m.logcl").create(FIELDS)
     with pytest.raises(CannotWrite, match="created by another process with other settings"), other.writing():
@@ -297,7 +297,7 @@ def test_a_new_memory_that_another_process_has_created_is_used_if_it_is_alike(tm
 
 
 @pytest.mark.parametrize("write", ["commit", "stage", "drop_staged", "write_classifier"])
-def test_nothing_is_written_to_what_has_taken_the_place_of_the_memory(file, tmp_path, write):
+def test_nothing_is_written_to_a_file_that_replaced_the_memory(file, tmp_path, write):
     before = file.header()
     other = MemoryFile(tmp_path / "other.logcl")
     other.create({"n": 0, "what": "another"})
@@ -405,7 +405,7 @@ def test_the_same_process_cannot_write_twice_at_once(file):
 
 @given(data=st.data())
 @hypothesis_settings(max_examples=150)
-def test_any_flipped_bit_is_noticed_or_harmless(file, data):
+def test_any_flipped_bit_is_detected_or_harmless(file, data):
     """Reading gives the same content or one of LogCL's errors, and verify agrees."""
     sound = file.path.read_bytes()
     before = content(file)
@@ -427,7 +427,7 @@ def test_any_flipped_bit_is_noticed_or_harmless(file, data):
         file.path.write_bytes(sound)
 
 
-def test_a_truncated_file_is_noticed(file):
+def test_a_truncated_file_is_detected(file):
     sound = file.path.read_bytes()
     for size in range(0, len(sound), 311):
         file.path.write_bytes(sound[:size])
@@ -506,7 +506,7 @@ def test_a_forged_header_is_refused(file, header):
     assert file.problems()
 
 
-def test_what_sqlite_says_of_a_damaged_schema_cannot_command_a_terminal(file):
+def test_messages_of_sqlite_cannot_control_a_terminal(file):
     content = file.path.read_bytes()
     file.path.write_bytes(
         content.replace(b"digest BLOB NOT NULL CHECK", b"digest BLOB NOT NULL \x1b[2J\x03", 1)

@@ -16,7 +16,7 @@ from logcl.core.settings import ImageShape
 from logcl.core.text import printable
 from logcl.streams import CATALOG, Pixels, open_stream, read_npz_images
 from logcl.streams.images import list_images, task_folders
-from logcl.streams.pixels import check_image_shape, read_header, read_image
+from logcl.streams.pixels import check_image_shape, from_picture, read_header, read_image, to_picture
 from logcl.streams.stream import Rows
 
 _CLOTHING = "clothing"
@@ -76,12 +76,8 @@ def _resized(image: Pixels, shape: ImageShape) -> Pixels:
     if image.shape == shape:
         return image
     channels, height, width = shape
-    picture = Image.fromarray(image[0] if len(image) == 1 else np.ascontiguousarray(image.transpose(1, 2, 0)))
-    fitted = ImageOps.fit(
-        picture.convert("L" if channels == 1 else "RGB"), (width, height), Image.Resampling.LANCZOS
-    )
-    array: Pixels = np.asarray(fitted, np.uint8)
-    return array[None] if channels == 1 else np.ascontiguousarray(array.transpose(2, 0, 1))
+    picture = to_picture(image).convert("L" if channels == 1 else "RGB")
+    return from_picture(ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS))
 
 
 IMAGE_SETS = {

@@ -1,7 +1,7 @@
 """The memory behind an estimator: its file, the format of X and y kept in it, and its global model.
 
 A memory at a path belongs to the user: an estimator and its pickle only refer to it. A temporary one belongs
-to the estimator: it is pickled and deleted with it.
+to the estimator, and is pickled and deleted with it.
 
 Of a table, each row is an image and each column a pixel. The scale of each column is learnt from the first
 task and then fixed, because stored pixels are meaningless without it. So it has to cope with columns of any

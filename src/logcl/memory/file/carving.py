@@ -23,7 +23,7 @@ _RECORD = re.compile(
 
 
 @dataclass(frozen=True)
-class Remains:
+class Intact:
     """A header and those of its parts whose digest is right."""
 
     header: Header
@@ -36,7 +36,7 @@ class Remains:
         return [name for name in self.header.parts if name not in self.parts]
 
 
-def find_remains(path: Path) -> Remains | None:
+def find_intact(path: Path) -> Intact | None:
     """The newest intact header of a file and its intact parts; None if there is no intact header."""
     if not path.is_file():
         return None  # reading a pipe could block
@@ -52,7 +52,7 @@ def find_remains(path: Path) -> Remains | None:
         return None
     newest = known[-1]
     by_digest = {digest_of(data).hex(): data for _, data in found}
-    return Remains(
+    return Intact(
         header=newest,
         parts={name: by_digest[digest] for name, digest in newest.parts.items() if digest in by_digest},
         classifier=dict(found).get(CLASSIFIER),

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from logcl.core.errors import Busy, CannotWrite, Damaged, LogCLError, NewerFormat, NotAMemory
+from logcl.core.files import sync_folder
 from logcl.core.text import printable
 from logcl.core.writer_lock import open_database
 
@@ -72,6 +73,30 @@ def committing(path: Path, is_done: Callable[[], bool] = lambda: False) -> Itera
     ):
         _check_kind(path, database)  # another file may have taken its place since it was read
         yield database
+
+
+@contextmanager
+def appearing(path: Path, is_done: Callable[[], bool] = lambda: False) -> Iterator[Path]:
+    """Where to write a new file, which gets its name in one step after the block; `is_done` as above.
+
+    Needs the writer lock, so that no other process creates a memory of this name meanwhile.
+    """
+    target = real(path)
+    partial = target.with_name(f".{target.name}.new")
+    leftovers = (partial, partial.with_name(partial.name + "-journal"))
+    try:
+        with write_errors(path, is_done):
+            for left in leftovers:  # by a writer that was killed
+                left.unlink(missing_ok=True)
+            yield partial
+            if exists(path):
+                raise CannotWrite(f"{path} already exists; open it or choose another name")
+            partial.replace(target)
+            sync_folder(target.parent)
+    finally:
+        for left in leftovers:
+            with suppress(OSError):
+                left.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -92,25 +92,27 @@ def measured() -> Measured:
 
 def pick_costs(
     image_shape: ImageShape,
-    codec: str,
+    codec: str | None,
     network: str | None = None,
     classifier_width: int | None = None,
     found: Measured | None = None,
 ) -> Costs:
     """The costs measured on images of the most similar size, scaled to `image_shape`.
 
-    Where several kinds of images of that size were measured, those that take the most bytes.
+    Where several kinds of images of that size were measured, those that take the most bytes. If `codec` is
+    None, it is the one that `costs.json` has first for that size: the one that is usually chosen.
     """
     found = found or measured()
+
+    def distance(row: CodecCosts | ClassifierCosts) -> float:
+        return abs(math.log(math.prod(row.image_shape) / math.prod(image_shape)))
+
+    codec = codec or min(found.codecs, key=distance).codec
     codecs = [row for row in found.codecs if row.codec == codec and network in (None, row.network)]
     if not codecs:
         known = " or ".join(sorted({row.codec for row in found.codecs}))
         raise BadSettings(f"the costs of codec {codec} were not measured; a forecast needs codec {known}")
     classifiers = [row for row in found.classifiers if row.width == classifier_width] or found.classifiers
-
-    def distance(row: CodecCosts | ClassifierCosts) -> float:
-        return abs(math.log(math.prod(row.image_shape) / math.prod(image_shape)))
-
     return Costs(
         codec=_scaled(min(codecs, key=lambda row: (distance(row), -row.sample_bytes)), image_shape),
         classifier=_scaled(min(classifiers, key=distance), image_shape),

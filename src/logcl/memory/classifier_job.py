@@ -1,0 +1,62 @@
+"""Training the global model as a job for an engine: on one process, or on a shard of the samples in each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from logcl.core.progress import Progress
+from logcl.core.settings import ClassifierSettings
+from logcl.core.sharding import Shard
+from logcl.memory.classifier_limits import may_cache
+from logcl.memory.snapshot import Snapshot
+from logcl.nn.classification import train_on
+from logcl.nn.device import choose_device
+from logcl.nn.fit_state import State
+from logcl.nn.training import Work, generator_for
+
+
+def learn(
+    now: Snapshot,
+    network: nn.Module,
+    settings: ClassifierSettings,
+    start: Tensor,
+    resume: State | None,
+    keep: Callable[[int, int, State], None] | None,
+    at_once: int | None,
+    shard: Shard,
+    progress: Progress,
+) -> dict[str, Tensor]:
+    """Train a network on one process's shard of the samples; returns its weights.
+
+    start: state of the random generator. resume, keep: see `Work`. at_once: see `train_on`.
+
+    Each process decodes only its own samples. Gradients are averaged over processes after every batch, and
+    the batch size is divided among them.
+    """
+    generator = torch.Generator()
+    generator.set_state(start)
+    if shard.rank:
+        generator = generator_for(int(torch.randint(2**62, (), generator=generator)), shard.rank)
+    network.to(choose_device())
+    trained = nn.parallel.DistributedDataParallel(network) if shard.count > 1 else network
+    if shard.rank >= now.n:
+        shard = Shard(shard.rank % now.n, shard.count)  # more processes than samples
+    mine = now.live[shard.positions(now.n)]
+    # Every process must take the same number of steps: a smaller shard repeats one of its samples.
+    count = -(-now.n // shard.count)
+    settings = settings.model_copy(update={"batch_size": max(round(settings.batch_size / shard.count), 1)})
+    fits = may_cache(count * math.prod(now.settings.image_shape), now.stored)
+    cache = now.everything(progress, shard) if fits else None
+
+    def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = rows.numpy() % len(mine)
+        x, y = (cache[0][chosen], cache[1][chosen]) if cache else now.fetch(mine[chosen])
+        return x, torch.from_numpy(y)
+
+    work = Work(generator, progress, "global model", keep, resume)
+    train_on(trained, fetch, count, settings, work, at_once)
+    return {name: value.cpu() for name, value in network.state_dict().items()}
