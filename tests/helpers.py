@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 from sklearn.datasets import load_sample_images
 
 from logcl.codecs import registry
@@ -49,6 +49,18 @@ def smooth(count: int, shape: tuple[int, int, int], seed: int = 0) -> np.ndarray
 
     images = 0.45 + 0.16 * field(count, 1) + 0.04 * field(count, channels)
     return np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8)
+
+
+def strokes(count: int, side: int = 28, seed: int = 0) -> np.ndarray:
+    """Grey images of pen strokes, white on black, with soft edges."""
+    rng = np.random.default_rng(seed)
+    images = []
+    for _ in range(count):
+        picture = Image.new("L", (4 * side, 4 * side))
+        points = [tuple(point) for point in rng.uniform(0.15, 0.85, (4, 2)) * 4 * side]
+        ImageDraw.Draw(picture).line(points, fill=255, width=int(rng.integers(8, 14)), joint="curve")
+        images.append(np.asarray(picture.resize((side, side), Image.Resampling.BOX)))
+    return np.stack(images)[:, None]
 
 
 def error(x: np.ndarray, z: np.ndarray) -> float:

@@ -51,6 +51,7 @@ _BLOCK = 2048  # images after which the rate is corrected
 _MARGIN = 0.05  # dB by which the nearest shades must be better than asked for
 _SHORT = 0.3  # dB by which another level's shades may be poorer than asked for
 _COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)  # of shades that are tried
+_STEPS_PER_IMAGE = 4  # optimiser steps that an image justifies
 _ROUNDS = 25  # of Lloyd's algorithm
 # A bit is worth 2^(-quality / 8) of the squared error of a pixel.
 _PER_OCTAVE = 8
@@ -65,7 +66,7 @@ class PixelsSettings(RateSettings):
     width: int = Field(32, ge=4, le=64)
     """Hidden units of the network."""
     train_steps: int = Field(1200, ge=10, le=100_000)
-    """Optimiser steps of a training; a network is trained again when there are four times as many samples."""
+    """Optimiser steps of a training at most; a network is trained again when there are four times as many samples."""
 
     @classmethod
     def for_images(cls, image_shape: ImageShape) -> PixelsSettings:
@@ -325,7 +326,8 @@ def _lloyd(x: NDArray[np.uint8], fixed: Sequence[int], count: int) -> tuple[int,
     """`count` shades beside fixed ones that minimise the squared error (Lloyd 1982), from a histogram."""
     histogram = np.bincount(x.ravel(), minlength=256).astype(np.float64)
     levels = np.arange(256.0)
-    spread = np.cumsum(np.sqrt(histogram))
+    missed = np.abs(levels[:, None] - np.array(fixed)).min(axis=1) if len(fixed) else np.ones(256)
+    spread = np.cumsum(np.sqrt(histogram) * missed)
     free = np.interp((np.arange(count) + 0.5) / max(count, 1) * spread[-1], spread, levels)
     for _ in range(_ROUNDS):
         points = np.concatenate([fixed, free])
@@ -360,9 +362,10 @@ def _trained(
     grid, inputs = lattice(spec.shape), _inputs(spec.shades)
     nearest = np.abs(np.arange(256)[:, None] - np.array(spec.shades)).argmin(axis=1).astype(np.uint8)
     symbols = nearest[x.reshape(len(x), -1)]
+    whole = min(settings.train_steps, _STEPS_PER_IMAGE * (len(x) + sum(map(len, others))))
     for share in (2 / 3, 1 / 3):
         recipe = Recipe(
-            epochs=1, min_steps=max(round(settings.train_steps * share), 5), batch_size=32, learning_rate=5e-3
+            epochs=1, min_steps=max(round(whole * share), 5), batch_size=32, learning_rate=5e-3
         )
         given = np.concatenate([symbols, *others])
         steps = recipe.min_steps

@@ -1,0 +1,115 @@
+"""Shades of grey in context: strokes in a fraction of an image file's bytes, and nothing lost afterwards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from logcl import Memory
+from logcl.codecs.context import ContextModel
+from logcl.codecs.image_file import ImageFileSettings
+from logcl.codecs.pixels import PixelsSettings, _lloyd
+from logcl.core.errors import BadSettings, Damaged
+from tests.helpers import code_bytes, decoded, fit_codec, merge_input, psnr, smooth, strokes
+
+FAST = {"train_steps": 200}
+
+
+@pytest.fixture(scope="module")
+def x() -> np.ndarray:
+    return strokes(160)
+
+
+@pytest.fixture(scope="module")
+def fitted(x):
+    return fit_codec(x, PixelsSettings(psnr=26.5, **FAST))
+
+
+@pytest.mark.parametrize("target", [24.0, 26.5, 31.0])
+def test_the_quality_asked_for_is_reached(x, target):
+    fitted = fit_codec(x, PixelsSettings(psnr=target, **FAST))
+    assert psnr(x[fitted.order], decoded(fitted)) == pytest.approx(target, abs=0.25)
+
+
+@pytest.mark.parametrize("target", [6.0, 10.0])
+def test_the_bytes_asked_for_are_taken(x, target):
+    fitted = fit_codec(x, PixelsSettings(bytes_per_sample=target, **FAST))
+    assert code_bytes(fitted.codes) / len(x) == pytest.approx(target, rel=0.1)
+
+
+def test_strokes_take_less_than_half_the_bytes_of_image_files(x, fitted):
+    files = fit_codec(x, ImageFileSettings(psnr=26.5, speed=6))
+    assert code_bytes(fitted.codes) < 0.5 * code_bytes(files.codes)
+
+
+def test_merged_samples_keep_their_pixels(x):
+    """Also where new images need more shades, and where the network is another one afterwards."""
+    settings = PixelsSettings(psnr=26, **FAST)
+    one, two = fit_codec(x[:60], settings), fit_codec(x[60:90], PixelsSettings(psnr=31, **FAST))
+    merged = fit_codec(merge_input([one, two], smooth(40, (1, 28, 28))), settings)
+    assert merged.kept
+    assert np.array_equal(decoded(merged)[:90], np.concatenate([decoded(one), decoded(two)]))
+
+
+def test_a_level_starts_from_the_network_of_another_one(x, fitted):
+    again = fit_codec(x[:64], PixelsSettings(psnr=26.5, **FAST), starts=[fitted.codec])
+    assert again.codec.model == fitted.codec.model
+    assert again.codec.to_bytes() == fitted.codec.to_bytes()
+
+
+@given(rows=st.lists(st.integers(0, 159), min_size=1, max_size=40))
+@hypothesis_settings(max_examples=10)
+def test_selected_samples_are_what_they_were(fitted, rows):
+    some = fitted.codes.select(np.array(rows))
+    again = fitted.codec.decode(some, np.arange(len(rows))).numpy()
+    assert np.array_equal(again, decoded(fitted)[rows])
+
+
+def test_the_network_is_exact_in_any_order_of_summation(fitted):
+    """The same frequencies from float64, where nothing is rounded."""
+    model = fitted.codec.model
+    rng = np.random.default_rng(0)
+    inputs = model.layers[0][0].shape[1]
+    given = rng.integers(-63, 64, (5, inputs, 200)).astype(np.float32)
+    first = np.matmul(model.layers[0][0], given) + model.layers[0][1][:, None]
+    double = ContextModel([(w.astype(float), b.astype(float), shift) for w, b, shift in model.layers])
+    exact = np.matmul(double.layers[0][0], given.astype(float)) + double.layers[0][1][:, None]
+    assert np.array_equal(model.cumulative(first.copy()), double.cumulative(exact))
+
+
+def test_shades_are_where_the_pixels_are():
+    x = np.array([0] * 900 + [200] * 50 + [210] * 50, np.uint8).reshape(1, 1, 25, 40)
+    assert _lloyd(x, (), 2) == (0, 205)
+    assert _lloyd(x, (0,), 2) == (0, 200, 210)
+    assert len(_lloyd(np.zeros((1, 1, 5, 5), np.uint8), (), 3)) >= 2
+
+
+def test_it_refuses_colour():
+    with pytest.raises(BadSettings, match="--codec"):
+        fit_codec(smooth(4, (3, 20, 20)), PixelsSettings(psnr=30, **FAST))
+
+
+def test_damaged_streams_are_refused(fitted):
+    rng, found = np.random.default_rng(0), 0
+    for _ in range(20):
+        tensors = {key: value.clone() for key, value in fitted.codes.tensors().items()}
+        tensors["words"][rng.integers(len(tensors["words"]))] ^= 1 << int(rng.integers(8))
+        codes = fitted.codec.restore_codes(tensors, np.arange(160), 10**6, "level-3")
+        try:
+            fitted.codec.decode(codes, np.arange(160))
+        except Damaged as error:
+            found += "level-3" in str(error)
+    assert found == 20
+
+
+def test_a_memory_of_strokes_chooses_it_and_is_verified(tmp_path, x):
+    memory = Memory.open(tmp_path / "m.logcl", (1, 28, 28), unit=16)
+    for start in range(0, 160, 40):
+        memory.absorb(x[start : start + 40], np.arange(40) % 3)
+    again = Memory.open(tmp_path / "m.logcl")
+    assert again.settings.codec.name == "pixels"
+    assert again.verify() == []
+    assert max(run.generation for level in again.snapshot().levels for run in level.about.runs) == 0

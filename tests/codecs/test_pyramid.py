@@ -1,0 +1,161 @@
+"""Pyramids: the rate asked for, fewer bytes than image files, nothing lost when levels merge or samples go."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from logcl import Memory
+from logcl.codecs import pyramid_context, pyramid_layout, pyramid_streams
+from logcl.codecs.image_file import ImageFileSettings
+from logcl.codecs.pyramid import PyramidSettings
+from logcl.core.errors import BadSettings, Damaged
+from tests.helpers import code_bytes, decoded, fit_codec, merge_input, photographs, psnr, smooth
+
+SHAPES = [(1, 28, 28), (3, 32, 32), (3, 7, 30), (1, 1, 9), (3, 2, 1), (3, 33, 18)]
+
+
+@pytest.fixture(scope="module")
+def x() -> np.ndarray:
+    return photographs(96, 32)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_transform_loses_nothing(shape):
+    x = torch.from_numpy(smooth(3, shape)) / 255
+    coefficients, means = pyramid_layout.analyse(x)
+    plane = means[:, :, None, None]
+    for stage, found in reversed(list(zip(pyramid_layout.stages(shape), coefficients, strict=True))):
+        plane = pyramid_layout.raise_stage(stage, plane, found)
+    assert torch.allclose(pyramid_layout.to_pixels(plane.clone()), x, atol=1e-5)
+
+
+@given(
+    shape=st.sampled_from(SHAPES), count=st.integers(1, 20), step=st.integers(0, 255), seed=st.integers(0, 99),
+    noise=st.booleans(),
+)  # fmt: skip
+@hypothesis_settings(max_examples=25)
+def test_streams_decode_to_what_was_encoded(shape, count, step, seed, noise):
+    """Also pure noise of black and white, whose integers are far from what the networks expect."""
+    rng = np.random.default_rng(seed)
+    x = rng.choice([0, 255], (count, *shape)).astype(np.uint8) if noise else smooth(count, shape, seed)
+    group = pyramid_context.together(shape)
+    steps = np.full(-(-count // group), step)
+    counts = np.full(len(steps), group)
+    counts[-1] = count - group * (len(steps) - 1)
+    streams, rebuilt = pyramid_streams.encode(torch.from_numpy(x) / 255, steps)
+    again = pyramid_streams.decode(streams, steps, counts, shape, "level-0")
+    assert np.abs(again.numpy().astype(int) - rebuilt.numpy()).max() <= 1
+
+
+def test_the_same_images_are_the_same_bytes_on_every_machine():
+    """What decodes is integers only. If this fails, memories of earlier versions cannot be read."""
+    x = torch.from_numpy(smooth(16, (3, 32, 32))) / 255
+    found = pyramid_streams.encode((x * 64).round() / 64, np.full(8, 64))[0]
+    given = pyramid_streams.symbols(found, np.full(8, 64), np.full(8, 2), (3, 32, 32), "level-0")
+    again = pyramid_streams.recode(given, np.full(8, 2), np.full(8, 64), np.full(8, 64), (3, 32, 32))
+    assert np.array_equal(again.words, found.words)
+    pattern = [(np.arange(part.size).reshape(part.shape) * 7919 >> 5) % 5 - 2 for part in given.symbols]
+    fixed = pyramid_streams.Integral(np.arange(given.means.size).reshape(given.means.shape) % 50, pattern)
+    coded = pyramid_streams.recode(fixed, np.full(8, 2), np.full(8, 64), np.full(8, 64), (3, 32, 32))
+    assert hashlib.sha256(coded.words.astype("<u2").tobytes()).hexdigest() == GOLDEN
+
+
+GOLDEN = "?"
+
+
+@pytest.mark.parametrize("target", [24.0, 30.0, 34.0])
+def test_the_quality_asked_for_is_reached(x, target):
+    fitted = fit_codec(x, PyramidSettings(psnr=target))
+    assert psnr(x[fitted.order], decoded(fitted)) == pytest.approx(target, abs=0.2)
+
+
+@pytest.mark.parametrize("target", [40.0, 120.0, 400.0])
+def test_the_bytes_asked_for_are_taken(x, target):
+    fitted = fit_codec(x, PyramidSettings(bytes_per_sample=target))
+    assert code_bytes(fitted.codes) / len(x) == pytest.approx(target, rel=0.05)
+
+
+@pytest.mark.parametrize("grey", [True, False])
+def test_photographs_take_fewer_bytes_than_as_image_files(x, grey):
+    images = x[:, :1] if grey else x
+    ours = fit_codec(images, PyramidSettings(psnr=29))
+    files = fit_codec(images, ImageFileSettings(psnr=29, speed=6))
+    assert code_bytes(ours.codes) < 0.95 * code_bytes(files.codes)
+    whole = 0
+    for image in images:
+        content = io.BytesIO()
+        pixels = image[0] if grey else image.transpose(1, 2, 0)
+        Image.fromarray(np.ascontiguousarray(pixels)).save(content, "WEBP", quality=50, method=6)
+        whole += len(content.getvalue())
+    assert code_bytes(ours.codes) < 0.7 * whole
+
+
+def test_merged_samples_keep_their_integers(x):
+    settings = PyramidSettings(psnr=28)
+    one, two = fit_codec(x[:50], settings), fit_codec(x[50:60], PyramidSettings(psnr=33))
+    merged = fit_codec(merge_input([one, two], x[60:]), settings)
+    assert merged.kept
+    before = np.concatenate([decoded(one), decoded(two)])
+    assert np.abs(decoded(merged)[:60].astype(int) - before).max() <= 1
+
+
+@given(rows=st.lists(st.integers(0, 95), min_size=1, max_size=30))
+@hypothesis_settings(max_examples=10)
+def test_selected_samples_are_what_they_were(x, pair, rows):
+    codec, codes, images = pair
+    some = codes.select(np.array(rows))
+    assert len(some) == len(rows)
+    again = codec.decode(some, np.arange(len(rows))).numpy()
+    assert np.abs(again.astype(int) - images[rows]).max() <= 1
+
+
+@pytest.fixture(scope="module")
+def pair(x):
+    one, two = fit_codec(x[:41], PyramidSettings(psnr=27)), fit_codec(x[41:], PyramidSettings(psnr=31))
+    merged = fit_codec(merge_input([one, two], x[:0]), PyramidSettings(psnr=27))
+    return merged.codec, merged.codes, decoded(merged)
+
+
+def test_coarser_steps_lose_little_more_than_encoding_so_from_the_start(x):
+    fine = fit_codec(x, PyramidSettings(psnr=33))
+    coarse = fine.codec.coarsen(fine.codes, 3)
+    target = psnr(x[fine.order], fine.codec.decode(coarse, np.arange(len(x))).numpy())
+    straight = fit_codec(x, PyramidSettings(psnr=target))
+    assert code_bytes(coarse) < 1.15 * code_bytes(straight.codes) < 0.7 * code_bytes(fine.codes)
+
+
+def test_it_refuses_what_it_has_no_networks_for():
+    with pytest.raises(BadSettings, match="--codec"):
+        fit_codec(smooth(4, (2, 20, 20)), PyramidSettings(psnr=30))
+
+
+def test_damaged_streams_are_refused(x):
+    fitted = fit_codec(x[:8], PyramidSettings(psnr=28))
+    found, rng = 0, np.random.default_rng(0)
+    for _ in range(20):
+        tensors = {key: value.clone() for key, value in fitted.codes.tensors().items()}
+        tensors["words"][rng.integers(len(tensors["words"]))] ^= 1 << int(rng.integers(8))
+        codes = fitted.codec.restore_codes(tensors, np.arange(8), 10**6, "level-3")
+        try:
+            fitted.codec.decode(codes, np.arange(8))
+        except Damaged as error:
+            found += "level-3" in str(error)
+    assert found == 20
+
+
+def test_a_memory_of_pyramids_is_saved_merged_and_verified(tmp_path, x):
+    memory = Memory.open(tmp_path / "m.logcl", (3, 32, 32), unit=8, settings={"codec.name": "pyramid"})
+    for start in range(0, 96, 24):
+        memory.absorb(x[start : start + 24], np.arange(24) % 3)
+    again = Memory.open(tmp_path / "m.logcl")
+    assert again.verify() == []
+    assert max(run.generation for level in again.snapshot().levels for run in level.about.runs) == 0
