@@ -39,6 +39,7 @@ from PIL import Image
 from logcl import Memory, cli, memory, streams
 from logcl.codecs import entropy
 from logcl.codecs.bits import pack_integers
+from logcl.codecs.containers import CONTAINERS
 from logcl.core.settings import ImageShape
 from logcl.memory.file.header import LEDGER
 from logcl.memory.file.header import to_bytes as header_bytes
@@ -137,6 +138,7 @@ def _one_level(
     *,
     labels: list[Any] | None = None,
     junk: int = 0,
+    padding: int = 0,
     network: str = "convnet",
     width: int = 1,
     about: dict[str, Any] | None = None,
@@ -146,6 +148,8 @@ def _one_level(
     labels = labels or [0]
     tensors = {f"codes.{key}": value for key, value in codes.items()}
     tensors["labels"] = _labels(n, len(labels))
+    if padding:
+        tensors["padding"] = torch.zeros(padding, dtype=torch.uint8)
     if junk:
         tensors["junk"] = torch.from_numpy(np.resize(_JUNK, junk))
     digest = hashlib.sha256(weights).hexdigest() if weights else None
@@ -204,6 +208,35 @@ def cosine(folder: Path, rng: random.Random, size: int) -> bytes:
     n = max(int(size / per_image * rng.choice([0.05, 0.3, 1])), 1)
     codec = {"name": "cosine", "image_shape": shape, "step": 0.1}
     return _one_level(folder, n, shape, codec, _flat(n, blocks, length), **{"codec.name": "cosine"})
+
+
+def image_files(folder: Path, rng: random.Random, size: int) -> bytes:
+    """Blank AVIF and WebP files, of which the smallest take no bytes beside their deflated heads."""
+    shape = rng.choice([(1, 1, 1), (1, 28, 28), (3, 32, 32), (3, 224, 224), (3, 1024, 1024), (3, 4096, 4096)])
+    kind = rng.choice(["avif", "webp"])
+    shell, code = CONTAINERS[kind].encode(np.full(shape, 128, np.uint8), rng.choice([-64, 0]), 10)
+    entry = bytes([0]) + code
+    head = min(len(entry), 16)
+    n = max(int(min(size * rng.choice([0.01, 1, 8]), 2**20, 2**31 / math.prod(shape))), 1)
+    bits = len(entry).bit_length()
+    heads = zlib.compress(np.tile(np.frombuffer(entry[:head], np.uint8)[:, None], n).tobytes(), 9)
+    codes = {
+        "heads": np.frombuffer(bytes([head]) + heads, np.uint8).copy(),
+        "lengths": np.append(np.uint8(bits), pack_integers(np.full(n, len(entry)), bits)).astype(np.uint8),
+        "data": np.tile(np.frombuffer(entry[head:], np.uint8), n),
+    }
+    spec = {"name": "image_file", "image_shape": shape, "format": kind, "speed": 10, "quality": 0}
+    weights = _blob(
+        spec,
+        {
+            "shells": torch.from_numpy(np.frombuffer(shell, np.uint8).copy()),
+            "sizes": torch.tensor([len(shell)], dtype=torch.int32),
+        },
+    )
+    settings = {"codec.name": "image_file", "codec.format": rng.choice([kind, kind, "webp"])}
+    tensors = {key: torch.from_numpy(value) for key, value in codes.items()}
+    padding = rng.choice([0, max(size - len(codes["data"]), 0)])
+    return _one_level(folder, n, shape, spec, tensors, weights, padding=padding, **settings)
 
 
 def index(folder: Path, rng: random.Random, size: int) -> bytes:
@@ -384,7 +417,7 @@ def arrays(folder: Path, rng: random.Random, size: int) -> bytes:
 
 KINDS: tuple[Callable[[Path, random.Random, int], bytes], ...] = (
     cosine, cosine, index, index, autoencoder, labeller, buffer_chunks, buffer_chunks, long_labels, histories,
-    ledgers, classifiers, classifiers, headers, many_parts, arrays, arrays,
+    ledgers, classifiers, classifiers, headers, many_parts, arrays, arrays, image_files, image_files,
 )  # fmt: skip
 
 

@@ -15,10 +15,11 @@ from logcl.core.settings import ImageShape
 
 _SMALL, _RATIO = 2**27, 64  # claims that need no justification, and those of a stored byte
 _BESIDE_PIXELS = 128  # bytes of a sample beside its pixels: indices, label, place in a permutation
+_BESIDE_FILE = 4096  # the same for a sample that is a file: opening it takes as long as decoding these
 _WRITTEN_SMALL, _WRITTEN_RATIO = 2**25, 48  # stricter, for the sum of all levels to stay below the above
 RAW, COPIED, ENTRIES = 2, 1 / 8, 16
 """Weights of claims: the buffer is held decoded and copied once; a level whose codec copies codes is decoded
-some images at a time, so only the time counts; an entry takes far more than its JSON."""
+some images at a time and file by file, so only the time counts; an entry takes far more than its JSON."""
 
 
 class Claim(NamedTuple):
@@ -33,7 +34,8 @@ class Claim(NamedTuple):
 
 def of_samples(samples: int, image_shape: ImageShape, weight: float = 1) -> int:
     """Bytes that decoded samples claim."""
-    return max(samples, 0) * (int(weight * math.prod(image_shape)) + _BESIDE_PIXELS)
+    beside = _BESIDE_FILE if weight == COPIED else _BESIDE_PIXELS
+    return max(samples, 0) * (int(weight * math.prod(image_shape)) + beside)
 
 
 def missing_bytes(claimed: int, stored: int) -> int:
