@@ -31,11 +31,15 @@ from logcl.nn.fit_state import State
 from logcl.nn.images import to_unit
 from logcl.nn.training import Work, generator_for, shortened, total_steps
 
-# Bytes that training may take, and per byte stored: for decoded images (a larger memory is decoded on the
-# fly), and for the activations of a batch (a larger one is split unless the caller chose the whole recipe).
+# Bytes that training may take, and per byte stored: in all (a network that needs more is refused unless the
+# caller chose it), for decoded images (a larger memory is decoded on the fly), and for the activations of a
+# batch (a larger one is split unless the caller chose the whole recipe).
+_TRAINING, _TRAINING_PER_BYTE = 300_000_000, 64
 _CACHE, _CACHE_PER_BYTE = 2**24, 48
 _BATCH, _BATCH_PER_BYTE = 5 * 2**24, 16
-_IMAGE, _IMAGE_PER_BYTE = 2**28, 64  # for the activations of one image; a wider network is refused
+# What it takes: for any network, and per weight, of which there are a gradient, two moments and kept copies.
+_STEP, _PER_WEIGHT = 80_000_000, 28
+_IMAGE, _IMAGE_PER_BYTE = 2**28, 64  # for the activations of one image in `predict`
 _VISITS, _EPOCHS = 2**22, 1000  # samples that a recipe from the file may visit, or visits per sample
 _GLOBAL = 0x91  # key of the global model's random generator, distinct from those of the levels
 
@@ -116,7 +120,8 @@ class Classifier:
         if network is None:
             chosen = {"network": settings.network, "width": settings.width, "classes": len(now.classes)}
             about = parse_as(networks.ClassifierSpec, {**chosen, "image_shape": now.settings.image_shape})
-            _check_width(2 * about.activations, memory)
+            if not _asked(recipe):
+                _check_network(about, memory)
             last = _last(memory, about) if settings.warm_start else None
             if last is not None:
                 # Another seed than last time: the network would overfit to a repetition of the same noise.
@@ -133,12 +138,10 @@ class Classifier:
         start = work.generator.get_state()
         keeper = Keeper(memory, now.digest, _digest(description, network, settings, start))
         resumed, state = keeper.load() if isinstance(engine, Local) else (0, None)
-        at_once = None
-        if not isinstance(about, OwnNetwork) and not isinstance(recipe, ClassifierSettings):
-            per_image = 8 * about.activations  # values and gradients
-            at_once = max((_BATCH + _BATCH_PER_BYTE * now.stored) // per_image, 1)
+        chosen_recipe = isinstance(recipe, ClassifierSettings)
+        at_once, spare = _room(None if chosen_recipe or isinstance(about, OwnNetwork) else about, now.stored)
         keep = keeper if isinstance(engine, Local) else None
-        job = Job("the global model", _learn, (now, network, settings, start, state, keep, at_once))
+        job = Job("the global model", _learn, (now, network, settings, start, state, keep, at_once, spare))
         try:
             trained = engine.together(job, work.progress)
         except BaseException:
@@ -241,6 +244,37 @@ def _read(memory: Memory, name: str) -> tuple[Description, dict[str, Tensor]]:
     return about, tensors
 
 
+def _asked(recipe: ClassifierSettings | Mapping[str, Any] | None) -> bool:
+    """Whether the caller chose the network, which otherwise is a setting in the file."""
+    return isinstance(recipe, ClassifierSettings) or bool({"network", "width"} & set(recipe or ()))
+
+
+def _per_image(spec: networks.ClassifierSpec) -> int:
+    """Bytes of activations and their gradients that training takes for one image."""
+    return 8 * spec.activations
+
+
+def _check_network(spec: networks.ClassifierSpec, memory: Memory) -> None:
+    """Refuse to train a network that takes more memory than the size of the file justifies."""
+    needed = _STEP + _per_image(spec) + _PER_WEIGHT * networks.weight_count(spec)
+    if needed > _TRAINING + _TRAINING_PER_BYTE * memory.path.stat().st_size:
+        raise BadSettings(
+            f"{memory.path}: training its classifier takes {human_bytes(needed)} of memory, more than a file "
+            f"of this size justifies; train the narrowest with `logcl train --set classifier.width=1`, or "
+            f"this one with `--set classifier.width={spec.width}`"
+        )
+
+
+def _room(spec: networks.ClassifierSpec | None, stored: int) -> tuple[int | None, int]:
+    """Images of a batch that are in memory together (None: all), and bytes left for decoded images."""
+    cache = _CACHE + _CACHE_PER_BYTE * stored
+    if spec is None:
+        return None, cache
+    left = _TRAINING + _TRAINING_PER_BYTE * stored - _STEP - _PER_WEIGHT * networks.weight_count(spec)
+    at_once = max(min(_BATCH + _BATCH_PER_BYTE * stored, left) // _per_image(spec), 1)
+    return at_once, min(cache, left - at_once * _per_image(spec))
+
+
 def _check_width(values: int, memory: Memory) -> None:
     """Refuse a network whose activations for one image the size of the file does not justify."""
     if 4 * values > _IMAGE + _IMAGE_PER_BYTE * memory.path.stat().st_size:
@@ -320,10 +354,13 @@ def _learn(
     resume: State | None,
     keep: Callable[[int, int, State], None] | None,
     at_once: int | None,
+    spare: int,
     shard: Shard,
     progress: Progress,
 ) -> dict[str, Tensor]:
     """Train a network on one process's shard of the samples, with a generator in the state `start`.
+
+    `at_once` images of a batch are in memory together; decoded images may take `spare` bytes.
 
     Returns the weights.
 
@@ -342,7 +379,7 @@ def _learn(
     # Every process must take the same number of steps: a smaller shard repeats one of its samples.
     count = -(-now.n // shard.count)
     settings = settings.model_copy(update={"batch_size": max(round(settings.batch_size / shard.count), 1)})
-    fits = count * int(np.prod(now.settings.image_shape)) <= _CACHE + _CACHE_PER_BYTE * now.stored
+    fits = count * int(np.prod(now.settings.image_shape)) <= spare
     cache = now.everything(progress, shard) if fits else None
 
     def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
