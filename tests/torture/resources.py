@@ -214,7 +214,7 @@ def cosine(folder: Path, rng: random.Random, size: int) -> bytes:
 
 def image_files(folder: Path, rng: random.Random, size: int) -> bytes:
     """Blank AVIF and WebP files, of which the smallest take no bytes beside their deflated heads."""
-    shape = rng.choice([(1, 1, 1), (1, 28, 28), (3, 32, 32), (3, 224, 224), (3, 1024, 1024), (3, 4096, 4096)])
+    shape = rng.choice([(1, 1, 2), (1, 28, 28), (3, 32, 32), (3, 224, 224), (3, 1024, 1024), (3, 4096, 4096)])
     kind = rng.choice(["avif", "webp"])
     shell, code = CONTAINERS[kind].encode(np.full(shape, 128, np.uint8), rng.choice([-64, 0]), 10)
     entry = bytes([0]) + code
