@@ -71,6 +71,18 @@ def test_image_files_claim_the_time_that_opening_each_takes(samples, shape, stor
     assert unjustified([Claim(of_samples(samples, shape, claims.COPIED), stored)], {}) is not None
 
 
+def test_the_largest_picture_that_is_decoded_counts_once():
+    """Decoding an AVIF file of 4096x4096 pixels takes 400 MB, however few bytes it has."""
+    for shape, stored, justified in [
+        ((3, 4096, 4096), 20_000, False), ((3, 4096, 4096), 2_000_000, True), ((3, 2048, 2048), 0, True),
+    ]:  # fmt: skip
+        claim = Claim(of_samples(1, shape, claims.COPIED), stored, None, claims.at_once(shape, claims.COPIED))
+        assert (unjustified([claim], {}) is None) == justified
+    small = Claim(0, 2_000_000, None, claims.at_once((3, 4096, 4096), claims.COPIED))
+    assert unjustified([small, small._replace(stored=0)], {}) is None
+    assert claims.at_once((3, 4096, 4096), 1) == 0
+
+
 def test_totals_count_not_parts():
     half = Claim(of_samples(100, (1, 1000, 1000)), 1000)
     assert unjustified([half], {}) is None

@@ -2,8 +2,9 @@
 
 Every command runs in a child process of its own, forked from one that has imported everything. Its peak
 memory is counted above that of a child that does nothing, and may reach 300 MB and 64 bytes per byte of the
-file; its CPU time may reach 20 seconds, and 2 milliseconds more per sample that it encodes. Of a training
-only the first steps are run: how many there are is up to the recipe.
+file; its CPU time may reach 20 seconds. Encoding may take 2 milliseconds per sample more, and 40 bytes per
+value of an image: codecs work on whole images. Of a training only the first steps are run: how many there are
+is up to the recipe.
 
     python -m tests.torture resources
 """
@@ -41,6 +42,7 @@ from logcl import Memory, cli, memory, streams
 from logcl.codecs import entropy
 from logcl.codecs.bits import pack_integers
 from logcl.codecs.containers import CONTAINERS
+from logcl.core.errors import LogCLError
 from logcl.core.settings import ImageShape
 from logcl.memory import claims
 from logcl.memory.file.header import LEDGER
@@ -50,7 +52,7 @@ from logcl.memory.settings import override
 from logcl.nn import blobs, networks
 from tests.torture.outcome import Outcome
 
-_MEMORY, _PER_BYTE, _SECONDS, _PER_SAMPLE = 300_000_000, 64, 20, 0.002
+_MEMORY, _PER_BYTE, _SECONDS, _PER_SAMPLE, _PER_VALUE = 300_000_000, 64, 20, 0.002, 40
 _KEPT = 20  # files of evidence
 _COMMANDS = ("inspect", "verify", "export", "train", "predict", "extend")
 _QUICK = {"unit": 16, "classifier.epochs": 1, "classifier.min_steps": 0, "classifier.width": 2}
@@ -465,10 +467,11 @@ def trial(count: int, seed: int, folder: Path, largest: int = 20_000_000) -> Out
             words = [command, str(place), *more]
             if command == "absorb":
                 words = [command, str(folder / "new.logcl"), str(place)]
+            allowed = _MEMORY + _PER_BYTE * len(file.content)
             if command == "extend":
+                allowed += _PER_VALUE * _values(place)
                 words = ["absorb", str(place), str(folder / "pictures")]
             peak, seconds, code, said = _measured(words, folder)
-            allowed = _MEMORY + _PER_BYTE * len(file.content)
             details[
                 "commands that ended with a result" if code == 0 else "commands that refused the file"
             ] += 1
@@ -493,11 +496,19 @@ def trial(count: int, seed: int, folder: Path, largest: int = 20_000_000) -> Out
     what = (
         f"{', '.join(_COMMANDS)} on forged memories and `absorb` of forged `.npz` files, 10 kB to "
         f"{largest / 1e6:.0f} MB: at most 300 MB and 64 bytes per byte of the file above an idle process "
-        "that has imported everything, and 20 s, beside 2 ms per sample that is encoded"
+        "that has imported everything, and 20 s, beside 2 ms per sample that is encoded and 40 bytes per value of its image"
     )
     return Outcome(
         "resources", what, count, count - lost, lost, dict(details), folder / "lost" if lost else None
     )
+
+
+def _values(path: Path) -> int:
+    """Of an image in a memory; 0 if it says none."""
+    try:
+        return math.prod(Memory(path).settings.image_shape)
+    except LogCLError:
+        return 0
 
 
 def _measured(words: list[str], folder: Path) -> tuple[int, float, int, str]:
