@@ -496,7 +496,8 @@ def trial(count: int, seed: int, folder: Path, largest: int = 20_000_000) -> Out
     what = (
         f"{', '.join(_COMMANDS)} on forged memories and `absorb` of forged `.npz` files, 10 kB to "
         f"{largest / 1e6:.0f} MB: at most 300 MB and 64 bytes per byte of the file above an idle process "
-        "that has imported everything, and 20 s, beside 2 ms per sample that is encoded and 40 bytes per value of its image"
+        "that has imported everything, and 20 s; encoding takes up to 2 ms per sample and 40 bytes per value "
+        "of an image more"
     )
     return Outcome(
         "resources", what, count, count - lost, lost, dict(details), folder / "lost" if lost else None
