@@ -467,11 +467,11 @@ def trial(count: int, seed: int, folder: Path, largest: int = 20_000_000) -> Out
             words = [command, str(place), *more]
             if command == "absorb":
                 words = [command, str(folder / "new.logcl"), str(place)]
-            allowed = _MEMORY + _PER_BYTE * len(file.content)
             if command == "extend":
-                allowed += _PER_VALUE * _values(place)
                 words = ["absorb", str(place), str(folder / "pictures")]
             peak, seconds, code, said = _measured(words, folder)
+            allowed = _MEMORY + _PER_BYTE * len(file.content)
+            allowed += _PER_VALUE * _values(Path(words[1])) if words[0] == "absorb" else 0
             details[
                 "commands that ended with a result" if code == 0 else "commands that refused the file"
             ] += 1

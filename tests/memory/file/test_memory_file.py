@@ -428,7 +428,7 @@ def test_any_flipped_bit_is_noticed_or_harmless(file, data):
 
 
 def test_nothing_is_written_to_a_file_of_damaged_structure(file):
-    """A commit moves and frees pages: with a wrong map of them, it would overwrite intact parts."""
+    """A commit moves and frees pages: with a wrong map of them, what it overwrites is left to chance."""
     sound = file.path.read_bytes()
     header = file.header()
     refused = 0

@@ -108,12 +108,12 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def check_structure(path: Path, database: sqlite3.Connection) -> None:
-    """Refuse to write to a file whose pages are in disorder: a commit could overwrite intact parts.
+    """Refuse to write to a file whose pages are in disorder: what a commit overwrites is left to chance.
 
     Takes a second per gigabyte.
     """
     try:
-        found = [str(row[0]) for row in database.execute("PRAGMA quick_check(1)")]
+        found = [str(row[0]) for row in database.execute("PRAGMA integrity_check(1)")]
     except sqlite3.OperationalError:
         raise  # locked, or the disk fails
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
