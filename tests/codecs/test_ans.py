@@ -23,7 +23,9 @@ def intervals(rng: np.random.Generator, steps: int, streams: int, symbols: int):
     return cumulative, chosen, starts, np.take_along_axis(sizes, chosen[:, None], 1)[:, 0]
 
 
-@given(seed=st.integers(0, 999), steps=st.integers(1, 60), streams=st.integers(1, 9), symbols=st.integers(2, 30))
+@given(
+    seed=st.integers(0, 999), steps=st.integers(1, 60), streams=st.integers(1, 9), symbols=st.integers(2, 30)
+)
 def test_every_symbol_comes_back(seed, steps, streams, symbols):
     cumulative, chosen, starts, sizes = intervals(np.random.default_rng(seed), steps, streams, symbols)
     coded = ans.encode(starts.astype(np.uint16), sizes.astype(np.uint16))

@@ -40,6 +40,26 @@ def test_types_that_numpy_does_not_have(kind):
     assert as_pixels(x.to(kind), (1, 2, 2)).ravel().tolist() == [0, 64, 128, 255]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        torch.zeros(1, 1, 2, 2).to_sparse(),
+        torch.zeros(1, 1, 2, 2, device="meta"),
+        np.ma.array(np.zeros((1, 1, 2, 2)), mask=[[[[False, True], [False, False]]]]),
+    ],
+    ids=["sparse", "meta", "masked"],
+)
+def test_arrays_without_plain_values_are_refused(values):
+    with pytest.raises(BadInput, match="pass a dense array"):
+        as_pixels(values, (1, 2, 2))
+    with pytest.raises(BadInput, match="pass a dense array"):
+        as_labels(values, 4)
+
+
+def test_a_mask_that_hides_nothing():
+    assert as_pixels(np.ma.array(np.zeros((1, 1, 2, 2))), (1, 2, 2)).tolist() == [[[[0, 0], [0, 0]]]]
+
+
 @given(labels)
 def test_labels_are_kept(values):
     for form in (values, np.array(values, dtype=object), tuple(values)):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
@@ -70,6 +71,15 @@ def test_tensorboard_has_one_curve_per_value(memory, digits, tmp_path):
     assert {"global model/loss", "memory/bytes", "level 0 (32 samples)/loss"} <= set(found.Tags()["scalars"])
     steps = [event.step for event in found.Scalars("global model/loss")]
     assert steps == sorted(set(steps)), "the second training continues the curve of the first"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["log.csv", "log.jsonl"])
+def test_a_pipe_without_a_reader_is_no_log(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(CannotWrite, match="is a pipe"):
+        log_to(f"{tmp_path}/{name}")
 
 
 def test_the_path_decides_the_format(tmp_path):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from logcl import Memory
 from logcl.allocation import Slot
+from logcl.codecs.cosine import Cosine
 from logcl.core.errors import Damaged
-from logcl.memory import buffer, claims
+from logcl.memory import buffer, claims, snapshot
 from logcl.memory.claims import Claim, missing_bytes, of_samples, unjustified
 from logcl.memory.loading import claim_of
 from logcl.memory.local_model import LocalModel
@@ -48,6 +49,40 @@ def test_absurd_ones_are_not(samples, shape, stored):
     assert unjustified([Claim(of_samples(samples, shape), stored)], {}) is not None
 
 
+@pytest.mark.parametrize(
+    ("samples", "shape", "stored"),
+    [
+        (1_000_000, (1, 28, 28), 147 * 1_000_000),
+        (1_000_000, (3, 32, 32), 110 * 1_000_000),
+        (100_000, (3, 64, 64), 450 * 100_000),
+        (10_000, (3, 224, 224), 7_374 * 10_000),
+        (30_000, (1, 8, 8), 0),
+    ],
+)
+def test_real_image_files_are_justified(samples, shape, stored):
+    assert unjustified([Claim(of_samples(samples, shape, claims.COPIED), stored)], {}) is None
+
+
+@pytest.mark.parametrize(
+    ("samples", "shape", "stored"),
+    [(100_000, (1, 1, 1), 200_000), (250_000, (3, 32, 32), 300_000), (10_000, (3, 224, 224), 100_000)],
+)
+def test_image_files_claim_the_time_that_opening_each_takes(samples, shape, stored):
+    assert unjustified([Claim(of_samples(samples, shape, claims.COPIED), stored)], {}) is not None
+
+
+def test_the_largest_picture_that_is_decoded_counts_once():
+    """Decoding an AVIF file of 4096x4096 pixels takes 400 MB, however few bytes it has."""
+    for shape, stored, justified in [
+        ((3, 4096, 4096), 20_000, False), ((3, 4096, 4096), 2_000_000, True), ((3, 2048, 2048), 0, True),
+    ]:  # fmt: skip
+        claim = Claim(of_samples(1, shape, claims.COPIED), stored, None, claims.at_once(shape, claims.COPIED))
+        assert (unjustified([claim], {}) is None) == justified
+    small = Claim(0, 2_000_000, None, claims.at_once((3, 4096, 4096), claims.COPIED))
+    assert unjustified([small, small._replace(stored=0)], {}) is None
+    assert claims.at_once((3, 4096, 4096), 1) == 0
+
+
 def test_totals_count_not_parts():
     half = Claim(of_samples(100, (1, 1000, 1000)), 1000)
     assert unjustified([half], {}) is None
@@ -72,6 +107,18 @@ def test_what_is_written_is_justified(first, levels):
             claim, size = claimed >> number, max(stored >> number, 1)
             parts.append(Claim(claim, size + missing_bytes(claim, size)))
         assert unjustified(parts, {}) is None
+
+
+def test_verify_decodes_a_few_images_at_a_time(tmp_path, digits, monkeypatch):
+    """4,096 photographs at once would take 616 MB."""
+    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=64, settings={"codec.name": "cosine"})
+    memory.absorb(digits[0][:64], digits[1][:64])
+    checked = []
+    monkeypatch.setattr(snapshot, "_PIECE", 10 * 64)
+    monkeypatch.setattr(Cosine, "check", lambda self, codes, rows: checked.extend([rows.tolist()]))
+    assert memory.verify() == []
+    assert max(map(len, checked)) <= 10
+    assert [row for rows in checked for row in rows] == list(range(64))
 
 
 def test_uniform_images_are_padded_and_still_read(monkeypatch):

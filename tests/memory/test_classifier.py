@@ -133,6 +133,31 @@ class TestWarmStart:
         assert Classifier.train(memory, recipe=recipe).fingerprint() != cold
 
 
+class TestSize:
+    """The network is a setting in the file: its weights, too, must be justified by the size of the file."""
+
+    @pytest.fixture
+    def wide(self, tmp_path, digits, monkeypatch):
+        def refuse(*given):
+            raise AssertionError("it was built")
+
+        settings = {"classifier.network": "mlp", "classifier.width": 1024, "codec.min_steps": 10}
+        memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=64, settings=settings)
+        memory.absorb(digits[0][:70], digits[1][:70])
+        monkeypatch.setattr("logcl.memory.classifier.new_network", refuse)
+        return memory
+
+    @pytest.mark.parametrize("recipe", [None, {"epochs": 1}])
+    def test_too_many_weights_are_refused(self, wide, recipe):
+        with pytest.raises(BadSettings, match=r"takes .* or this one with `--set classifier\.width=1024`"):
+            Classifier.train(wide, recipe=recipe)
+
+    def test_unless_they_are_asked_for(self, wide):
+        for recipe in ({"width": 1024}, wide.settings.classifier):
+            with pytest.raises(AssertionError, match="it was built"):
+                Classifier.train(wide, recipe=recipe)
+
+
 def test_string_labels_and_a_single_class(tmp_path, digits, quick):
     memory = Memory.open(tmp_path / "one.logcl", (1, 8, 8), settings=quick)
     memory.absorb(digits[0][:3], ["only"] * 3)
@@ -226,7 +251,7 @@ def test_more_processes_than_samples(memory, monkeypatch):
             nn.Flatten(), nn.Linear(64, 10)
         )  # batch normalisation needs more than one sample
     before = network[1].weight.detach().clone()
-    weights = learn(now, network, settings, state, None, None, None, share, Silent())
+    weights = learn(now, network, settings, state, None, None, None, 2**30, share, Silent())
     assert not torch.equal(weights["1.weight"], before)
 
 

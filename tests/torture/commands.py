@@ -35,6 +35,11 @@ class Command:
     process: ForkServerProcess
     folder: Path
 
+    def kill(self) -> None:
+        """End it with SIGKILL, at once."""
+        self.process.kill()
+        self.process.join()
+
     def finish(self) -> tuple[int, str, str]:
         """Exit code, standard output, standard error."""
         self.process.join(120)

@@ -1,13 +1,12 @@
-"""Real `logcl absorb` processes on real images, killed with SIGKILL while they replay, train and commit."""
+"""`logcl absorb` in separate processes, on real images, killed while they replay, train and commit.
+
+The processes are forked from one that has imported everything: importing torch would take most of the time.
+"""
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 from logcl import Memory
 from logcl.core.errors import LogCLError
 from logcl.streams import Stream, open_stream
+from tests.torture.commands import Command, start
 from tests.torture.outcome import Outcome, Tally
 
 _UNIT = 32
@@ -53,8 +53,8 @@ def trial(kills: int, seed: int, folder: Path, source: str = "digits") -> Outcom
         if killed_here == _PATIENCE:
             # Whatever the kills left behind, the task must now end as if nothing had been killed.
             finished = _start(scene.path, scene.tasks[task])
-            _, err = finished.communicate(timeout=600)
-            wrong = "" if finished.returncode == 0 else f"exit {finished.returncode}: {err!r}"
+            code, _, err = finished.finish()
+            wrong = "" if code == 0 else f"exit {code}: {err!r}"
             wrong = wrong or _wrong(memory, [scene.digests[task + 1]])
             tally.details["let finish after several kills"] += 1
             tally.lost += bool(wrong)
@@ -67,8 +67,7 @@ def trial(kills: int, seed: int, folder: Path, source: str = "digits") -> Outcom
         aim = rng.choice(_AIMS)
         process = _start(scene.path, scene.tasks[task])
         _await_moment(aim, scene, task, rng, process)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.kill()
         journal = _journal(scene.path).exists()
         files = {path.name: path.read_bytes() for path in scene.path.parent.glob("m.logcl*")}
         wrong = _wrong(memory, scene.digests[task : task + 2])
@@ -108,8 +107,8 @@ def _prepare(stream: Stream, folder: Path) -> Scene:
         process = _start(path, tasks[-1])
         _wait(_lock(path).exists, process)
         began = time.monotonic()
-        _, err = process.communicate()
-        if process.returncode:
+        code, _, err = process.finish()
+        if code:
             raise RuntimeError(f"logcl absorb failed without being killed: {err!r}")
         seconds.append(time.monotonic() - began)
         digests.append(memory.digest)
@@ -117,16 +116,11 @@ def _prepare(stream: Stream, folder: Path) -> Scene:
     return Scene(path, start, tasks, digests, seconds)
 
 
-def _start(memory: Path, task: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "logcl", "absorb", str(memory), str(task)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+def _start(memory: Path, task: Path) -> Command:
+    return start(memory.parent / "said", "absorb", memory, task)
 
 
-def _await_moment(
-    aim: str, scene: Scene, task: int, rng: random.Random, process: subprocess.Popen[bytes]
-) -> None:
+def _await_moment(aim: str, scene: Scene, task: int, rng: random.Random, process: Command) -> None:
     """Wait until the process is in the phase to be killed in; return at once if it has ended."""
     _wait(_lock(scene.path).exists, process)
     if aim == "commit":
@@ -136,14 +130,16 @@ def _await_moment(
             if rng.random() < 0.5:
                 break
             _wait(lambda: not _journal(scene.path).exists(), process)
-        time.sleep(rng.random() * 0.004)
+        time.sleep(
+            rng.random() * rng.choice((0, 0.0005, 0.004))
+        )  # how long a commit takes depends on the disk
     else:
         share = 0.1 if aim == "replay" else 1.0
         time.sleep(rng.random() * share * scene.seconds[task])
 
 
-def _wait(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    while not condition() and process.poll() is None:
+def _wait(condition: Callable[[], bool], process: Command) -> None:
+    while not condition() and process.process.is_alive():
         time.sleep(0.0002)
 
 

@@ -42,6 +42,8 @@ KINDS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
     "conv": ("fast", (1, 8, 8), {"codec.network": "conv", "codec.keep_encoder": True}),
     "cosine": ("fast", (3, 32, 32), {"classifier.network": "resnet18"}),
     "tiles": ("fast", (3, 8, 40), {"codec.name": "cosine", "codec.psnr": 25}),
+    "avif": ("fast", (3, 32, 32), {"codec.name": "image_file", "codec.format": "avif"}),
+    "webp": ("fast", (1, 32, 32), {"codec.name": "image_file", "codec.format": "webp"}),
 }  # fmt: skip
 """Preset, image shape and settings of the original memories."""
 
@@ -81,7 +83,7 @@ _ODD: tuple[Any, ...] = (
     [0, 0, 0], [1, 4096, 4096], [64, 4096, 4096], [3, 1, 2], [1, 10**6, 10**6], list(range(300)), [2**63, -1],
     "@deep@", "@long@", "@many@", "@keys@",
     "mlp", "conv", "cosine", "binplay", "superposed", "convnet", "lenet", "resnet18", "index", "binary",
-    "quantised", "half", "int8",
+    "quantised", "half", "int8", "image_file", "avif", "webp",
 )  # fmt: skip
 _RAW = {
     '"@deep@"': "[" * 100_000 + "]" * 100_000,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import struct
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -112,7 +113,7 @@ class Avif(Container):
 
     def size(self, shell: bytes) -> tuple[int, int]:
         """From the sequence header, which decides what is allocated; there must be only one."""
-        units = shell[shell.index(b"mdat") + 4 : -1]
+        units = shell[_data_at(shell) : -1]
         headers = [units[first:last] for kind, _, first, last in _units(units) if kind == _SEQUENCE]
         if len(headers) != 1 or not shell or shell[-1] != _FRAME << 3 | 2:
             raise ValueError("there is no sequence header, or more than one")
@@ -181,6 +182,39 @@ def _undim(steps: int) -> Pixels:
 
 
 CONTAINERS: dict[str, Container] = {"avif": Avif(), "webp": Webp()}
+
+
+_TOP, _META = (b"ftyp", b"meta", b"mdat"), {b"hdlr", b"pitm", b"iloc", b"iinf", b"iprp"}
+# `iloc` up to the place of the data: offsets and lengths of four bytes, one item of one piece, in this file.
+_ONE_ITEM = bytes.fromhex("0000000044000001000100000001")
+
+
+def _data_at(shell: bytes) -> int:
+    """Where the only image begins; raises ValueError if the boxes could lead a decoder to any other."""
+    top = list(_boxes(shell, 0))
+    if tuple(kind for kind, _, _ in top) != _TOP:
+        raise ValueError("its boxes are not those of a single image")
+    (_, start, end), data = top[1], top[2][1]
+    inside = list(_boxes(shell[:end], start + 4))
+    place = next((at for kind, at, _ in inside if kind == b"iloc"), 0)
+    if {kind for kind, _, _ in inside} != _META or len(inside) != len(_META):
+        raise ValueError("its boxes are not those of a single image")
+    if shell[place:][:18] != _ONE_ITEM + struct.pack(">I", data):
+        raise ValueError("its image lies elsewhere")
+    if shell.index(b"iloc") != place - 4 or shell.index(b"mdat") != data - 4:
+        raise ValueError("its boxes have each other's names")
+    return data
+
+
+def _boxes(data: bytes, at: int) -> Iterator[tuple[bytes, int, int]]:
+    """Boxes of an image file: type, and where the content begins and ends; a size of 0 is up to the end."""
+    while at < len(data):
+        size, kind = struct.unpack_from(">I4s", data, at) if at + 8 <= len(data) else (1, b"")
+        end = at + size if size else len(data)
+        if not at + 8 <= end <= len(data):
+            raise ValueError("a box has no proper size")
+        yield kind, at + 8, end
+        at = end
 
 
 def _units(data: bytes) -> list[tuple[int, int, int, int]]:

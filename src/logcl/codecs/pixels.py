@@ -364,9 +364,7 @@ def _trained(
     symbols = nearest[x.reshape(len(x), -1)]
     whole = min(settings.train_steps, _STEPS_PER_IMAGE * (len(x) + sum(map(len, others))))
     for share in (2 / 3, 1 / 3):
-        recipe = Recipe(
-            epochs=1, min_steps=max(round(whole * share), 5), batch_size=32, learning_rate=5e-3
-        )
+        recipe = Recipe(epochs=1, min_steps=max(round(whole * share), 5), batch_size=32, learning_rate=5e-3)
         given = np.concatenate([symbols, *others])
         steps = recipe.min_steps
         some = given[

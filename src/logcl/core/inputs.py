@@ -132,14 +132,24 @@ def number_classes(
 
 def _as_array(values: Any) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a tensor; checked without importing torch
-        values = values.detach().cpu()
         try:
-            values = values.numpy()
-        except TypeError:  # a type that numpy does not have, e.g. bfloat16
-            values = values.float().numpy()
+            values = _from_tensor(values)
+        except (TypeError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:100]
+            raise BadInput(f"a tensor cannot be read ({reason}); pass a dense array") from error
+    if np.ma.is_masked(values):
+        raise BadInput("some values of an array are masked; fill or remove them and pass a dense array")
     try:
         return np.asarray(values)
     except ValueError as error:
         raise BadInput(
             f"images and labels must be rectangular arrays ({error}); make all images the same size"
         ) from error
+
+
+def _from_tensor(values: Any) -> Any:
+    values = values.detach().cpu()
+    try:
+        return values.numpy()
+    except TypeError:  # a type that numpy does not have, e.g. bfloat16
+        return values.float().numpy()

@@ -15,6 +15,11 @@ def printable(text: object) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in str(text))
 
 
+def one_line(text: str) -> str:
+    """The text without line breaks, which would end a row or heading in Markdown."""
+    return " ".join(line for line in map(str.strip, text.splitlines()) if line)
+
+
 def human_bytes(count: float) -> str:
     """1,234 B, 12.3 kB, 4.56 MB, ..."""
     if count < 10_000:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
-from logcl.core.text import human_bytes, spread
+from logcl.core.text import human_bytes, one_line, spread
 from logcl.experiments.result import Result
 from logcl.memory.presets import BUDGETS, PRESETS, USUAL_BUDGET
 from logcl.memory.presets import preset as preset_settings
@@ -42,16 +43,21 @@ class Table:
 
     def markdown(self) -> str:
         """The table and its notes, without its title."""
-        escaped = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, *self.rows)]
+        escaped = [[_cell(text) for text in row] for row in (self.columns, *self.rows)]
         head, *body = ["| " + " | ".join(row) + " |\n" for row in escaped]
         rule = "|" + "---|" * len(self.columns) + "\n"
-        return "".join([head, rule, *body, *(f"\n{note}\n" for note in self.notes)])
+        return "".join([head, rule, *body, *(f"\n{one_line(note)}\n" for note in self.notes)])
 
     def csv(self) -> str:
         """Columns and rows."""
         stream = io.StringIO()
         csv.writer(stream, lineterminator="\n").writerows([self.columns, *self.rows])
         return stream.getvalue()
+
+
+def _cell(text: str) -> str:
+    """A Markdown cell: one line, in which no bar ends it."""
+    return re.sub(r"(\\*)\|", r"\1\1\\|", one_line(text))
 
 
 def group_by(results: Iterable[Result], key: Callable[[Result], Key]) -> dict[Key, list[Result]]:

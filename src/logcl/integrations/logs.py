@@ -29,6 +29,8 @@ class _LineLog:
 
     def _append(self, text: str, header: str = "") -> None:
         try:
+            if self.path.is_fifo():
+                raise CannotWrite(f"the log {self.path} is a pipe, which waits for a reader; choose a file")
             with self.path.open("a", encoding="utf-8", newline="") as file:
                 file.write((header if not file.tell() else "") + text)
         except OSError as error:

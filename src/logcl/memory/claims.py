@@ -15,10 +15,12 @@ from logcl.core.settings import ImageShape
 
 _SMALL, _RATIO = 2**27, 64  # claims that need no justification, and those of a stored byte
 _BESIDE_PIXELS = 128  # bytes of a sample beside its pixels: indices, label, place in a permutation
+_BESIDE_FILE = 4096  # the same for a sample that is a file: opening it takes as long as decoding these
+_FILE_AT_ONCE = 5  # bytes per value of an image, beside those that need no justification
 _WRITTEN_SMALL, _WRITTEN_RATIO = 2**25, 48  # stricter, for the sum of all levels to stay below the above
 RAW, COPIED, ENTRIES = 2, 1 / 8, 16
 """Weights of claims: the buffer is decoded and copied once; a level whose codec copies codes is decoded a few
-images at a time, so only time counts; a ledger entry in memory is far larger than its JSON."""
+images at a time, file by file, so only time counts; a ledger entry in memory is far larger than its JSON."""
 
 
 class Claim(NamedTuple):
@@ -29,11 +31,19 @@ class Claim(NamedTuple):
     """Bytes of the part."""
     weights: str | None = None
     """Digest of the part with the weights that the part needs."""
+    at_once: int = 0
+    """Bytes that decoding one sample takes: of all parts, only the largest counts."""
 
 
 def of_samples(samples: int, image_shape: ImageShape, weight: float = 1) -> int:
     """Bytes that decoded samples claim."""
-    return max(samples, 0) * (int(weight * math.prod(image_shape)) + _BESIDE_PIXELS)
+    beside = _BESIDE_FILE if weight == COPIED else _BESIDE_PIXELS
+    return max(samples, 0) * (int(weight * math.prod(image_shape)) + beside)
+
+
+def at_once(image_shape: ImageShape, weight: float) -> int:
+    """Bytes that opening one file takes, in which decoders copy the image several times."""
+    return _FILE_AT_ONCE * math.prod(image_shape) if weight == COPIED else 0
 
 
 def missing_bytes(claimed: int, stored: int) -> int:
@@ -43,7 +53,7 @@ def missing_bytes(claimed: int, stored: int) -> int:
 
 def unjustified(claims: Collection[Claim], weights: dict[str, int]) -> str | None:
     """What the parts of a memory claim in excess; None if nothing. `weights`: bytes by digest."""
-    claimed = sum(claim.claimed for claim in claims)
+    claimed = sum(claim.claimed for claim in claims) + max((claim.at_once for claim in claims), default=0)
     used = {claim.weights for claim in claims}
     stored = sum(claim.stored for claim in claims)
     stored += sum(size for digest, size in weights.items() if digest in used)

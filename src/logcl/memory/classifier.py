@@ -111,7 +111,8 @@ class Classifier:
         if network is None:
             chosen = {"network": settings.network, "width": settings.width, "classes": len(now.classes)}
             about = parse_as(networks.ClassifierSpec, {**chosen, "image_shape": now.settings.image_shape})
-            limits.check_width(2 * about.activations, memory.path)
+            if not _asked(recipe):
+                limits.check_network(about, now.settings, memory.path)
             last = _last(memory, about) if settings.warm_start else None
             if last is not None:
                 # Another seed than last time: the network would overfit to a repetition of the same noise.
@@ -128,11 +129,10 @@ class Classifier:
         start = work.generator.get_state()
         keeper = Keeper(memory, now.digest, _digest(description, network, settings, start))
         resumed, state = keeper.load() if isinstance(engine, Local) else (0, None)
-        at_once = None
-        if not isinstance(about, OwnNetwork) and not isinstance(recipe, ClassifierSettings):
-            at_once = limits.images_at_once(about.activations, now.stored)
+        chosen_recipe = isinstance(recipe, ClassifierSettings) or isinstance(about, OwnNetwork)
+        at_once, spare = limits.room(None if chosen_recipe else about, now.stored)
         keep = keeper if isinstance(engine, Local) else None
-        job = Job("the global model", learn, (now, network, settings, start, state, keep, at_once))
+        job = Job("the global model", learn, (now, network, settings, start, state, keep, at_once, spare))
         try:
             trained = engine.together(job, work.progress)
         except BaseException:
@@ -234,6 +234,11 @@ def _read(memory: Memory, name: str) -> tuple[Description, dict[str, Tensor]]:
     if about.network.image_shape != memory.settings.image_shape:
         raise Damaged(f"{name} takes images of another shape; train it again with `logcl train`")
     return about, tensors
+
+
+def _asked(recipe: ClassifierSettings | Mapping[str, Any] | None) -> bool:
+    """Whether the caller chose the network, which otherwise is a setting in the file."""
+    return isinstance(recipe, ClassifierSettings) or bool({"network", "width"} & set(recipe or ()))
 
 
 def _last(memory: Memory, spec: networks.ClassifierSpec) -> Classifier | None:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from logcl.core.progress import Progress
 from logcl.core.settings import ClassifierSettings
 from logcl.core.sharding import Shard
-from logcl.memory.classifier_limits import may_cache
 from logcl.memory.snapshot import Snapshot
 from logcl.nn.classification import train_on
 from logcl.nn.device import choose_device
@@ -27,12 +26,14 @@ def learn(
     resume: State | None,
     keep: Callable[[int, int, State], None] | None,
     at_once: int | None,
+    spare: int,
     shard: Shard,
     progress: Progress,
 ) -> dict[str, Tensor]:
     """Train a network on one process's shard of the samples; returns its weights.
 
-    start: state of the random generator. resume, keep: see `Work`. at_once: see `train_on`.
+    start: state of the random generator. resume, keep: see `Work`. at_once: see `train_on`. spare: bytes that
+    decoded images may take.
 
     Each process decodes only its own samples. Gradients are averaged over processes after every batch, and
     the batch size is divided among them.
@@ -49,7 +50,7 @@ def learn(
     # Every process must take the same number of steps: a smaller shard repeats one of its samples.
     count = -(-now.n // shard.count)
     settings = settings.model_copy(update={"batch_size": max(round(settings.batch_size / shard.count), 1)})
-    fits = may_cache(count * math.prod(now.settings.image_shape), now.stored)
+    fits = count * math.prod(now.settings.image_shape) <= spare
     cache = now.everything(progress, shard) if fits else None
 
     def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """What training and loading a classifier may take: bounds that the size of the memory file justifies.
 
 Settings and descriptions come from the file, which may be forged. What a caller asks for explicitly is not
-limited.
+limited, nor is the network that is this package's own default for images up to 256 pixels a side.
 """
 
 from __future__ import annotations
@@ -11,13 +11,31 @@ from pathlib import Path
 from logcl.core.errors import BadSettings
 from logcl.core.settings import ClassifierSettings
 from logcl.core.text import human_bytes
+from logcl.memory.presets import preset
+from logcl.memory.settings import Settings
+from logcl.nn import networks
 from logcl.nn.training import total_steps
 
 # Bytes in any case, and per byte stored.
+_TRAINING, _TRAINING_PER_BYTE = 300_000_000, 64  # in all; a network that needs more is refused
 _CACHE, _CACHE_PER_BYTE = 2**24, 48  # of decoded images; a larger memory is decoded on the fly
 _BATCH, _BATCH_PER_BYTE = 5 * 2**24, 16  # of the activations of a batch; a larger one is split
-_IMAGE, _IMAGE_PER_BYTE = 2**28, 64  # of the activations of one image; a wider network is refused
+_IMAGE, _IMAGE_PER_BYTE = 2**28, 64  # of the activations of one image in `predict`
 _VISITS, _EPOCHS = 2**22, 1000  # samples that a recipe from the file may visit, or visits per sample
+# What training takes: for any network, and per weight, of which there are a gradient, two moments and copies.
+_STEP, _PER_WEIGHT = 80_000_000, 28
+_USUAL_SIDE = 256  # of photographs for which the default network is accepted, whatever it takes
+
+
+def check_network(spec: networks.ClassifierSpec, settings: Settings, path: Path) -> None:
+    """Refuse to train a network that takes more memory than the size of the file justifies."""
+    needed = _STEP + _per_image(spec) + _PER_WEIGHT * networks.weight_count(spec)
+    if needed > _TRAINING + _TRAINING_PER_BYTE * path.stat().st_size and not _usual(spec, settings):
+        raise BadSettings(
+            f"{path}: training its classifier takes {human_bytes(needed)} of memory, more than a file of this "
+            f"size justifies; train the narrowest with `logcl train --set classifier.width=1`, or this one "
+            f"with `--set classifier.width={spec.width}`"
+        )
 
 
 def check_width(values: int, path: Path) -> None:
@@ -39,12 +57,28 @@ def check_steps(settings: ClassifierSettings, samples: int, path: Path) -> None:
         )
 
 
-def images_at_once(activations: int, stored: int) -> int:
-    """Images of a batch that may be in memory together; `stored`: bytes of the parts of the file."""
-    per_image = 8 * activations  # values and gradients
-    return max((_BATCH + _BATCH_PER_BYTE * stored) // per_image, 1)
+def room(spec: networks.ClassifierSpec | None, stored: int) -> tuple[int | None, int]:
+    """Images of a batch that are in memory together (None: all), and bytes left for decoded images.
+
+    spec: None if the caller chose the network; stored: bytes of the parts of the file.
+    """
+    cache = _CACHE + _CACHE_PER_BYTE * stored
+    if spec is None:
+        return None, cache
+    left = _TRAINING + _TRAINING_PER_BYTE * stored - _STEP - _PER_WEIGHT * networks.weight_count(spec)
+    at_once = max(min(_BATCH + _BATCH_PER_BYTE * stored, left) // _per_image(spec), 1)
+    return at_once, min(cache, left - at_once * _per_image(spec))
 
 
-def may_cache(image_bytes: int, stored: int) -> bool:
-    """Whether decoded images of this size in total may be kept in memory."""
-    return image_bytes <= _CACHE + _CACHE_PER_BYTE * stored
+def _per_image(spec: networks.ClassifierSpec) -> int:
+    """Bytes of activations and their gradients that training takes for one image."""
+    return 8 * spec.activations
+
+
+def _usual(spec: networks.ClassifierSpec, settings: Settings) -> bool:
+    """Whether it is the default network for images of this shape, which a user has not chosen and can trust."""
+    usual = preset("fast", settings.image_shape).classifier
+    return max(settings.image_shape) <= _USUAL_SIDE and (spec.network, spec.width) == (
+        usual.network,
+        usual.width,
+    )

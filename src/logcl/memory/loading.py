@@ -91,7 +91,7 @@ def claim_of(name: str, blob: bytes, image_shape: ImageShape, where: str) -> cla
         known = codec in registry.names()
         weight = claim_weight(str(codec), labeller=about.get("labeller") is not None) if known else 1
         claim = claims.of_samples(level.slot.samples, image_shape, weight)
-        return claims.Claim(claim, len(blob), level.weights)
+        return claims.Claim(claim, len(blob), level.weights, claims.at_once(image_shape, weight))
     chunk = described(buffer.Description, about, where)
     return claims.Claim(claims.of_samples(chunk.slot.samples, image_shape, claims.RAW), len(blob))
 

@@ -194,7 +194,8 @@ class LocalModel:
             tensors["labels"] = torch.from_numpy(bits.pack_integers(self.labels, self.about.label_bits))
         tensors |= live_mask(self.slot, self.indices)
         weight = claim_weight(self.about.codec.name, labeller=self.about.labeller is not None)
-        claim = claims.of_samples(self.slot.samples, self.about.codec.shape, weight)
+        shape = self.about.codec.shape
+        claim = claims.of_samples(self.slot.samples, shape, weight) + claims.at_once(shape, weight)
         stored = sum(tensor.nbytes for tensor in (*tensors.values(), *self.codec.weights().values()))
         if missing := claims.missing_bytes(claim, stored):
             tensors["padding"] = torch.zeros(missing, dtype=torch.uint8)  # or a reader would refuse the file

@@ -28,6 +28,8 @@ from logcl.memory.samples import Run, Samples, concatenate, raw
 from logcl.memory.settings import Settings
 from logcl.nn.images import to_unit
 
+_PIECE = 2**24  # bytes of decoded images at once
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -122,7 +124,7 @@ class Snapshot:
         mine = self.live[shard.positions(self.n)]
         with (progress or Silent()).track("replaying the memory", max(len(mine), 1)) as advance:
             shape = self.settings.image_shape
-            piece = min(4 * rows_at_once(shape), max(2**24 // math.prod(shape), 1))
+            piece = min(4 * rows_at_once(shape), max(_PIECE // math.prod(shape), 1))
             for start in range(0, len(mine), piece):
                 indices = mine[start : start + piece]
                 yield start, *self.fetch(indices)
@@ -130,11 +132,12 @@ class Snapshot:
 
     def check(self, progress: Progress | None = None) -> None:
         """Raise `Damaged` if some sample cannot be replayed."""
+        at_once = min(max(_PIECE // math.prod(self.settings.image_shape), 1), 4096)
         with (progress or Silent()).track("checking", max(self.n, 1)) as advance:
             for level in self.levels:
                 level.replay(level.indices[:1])
-                for start in range(0, len(level), 4096):
-                    rows = np.arange(start, min(start + 4096, len(level)))
+                for start in range(0, len(level), at_once):
+                    rows = np.arange(start, min(start + at_once, len(level)))
                     level.codec.check(level.codes, rows)
                     advance(len(rows))
 

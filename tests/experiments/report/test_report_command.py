@@ -15,7 +15,7 @@ from logcl.experiments.report.document import as_csv, as_json, markdown
 from logcl.experiments.report.figures.lines import over_tasks
 from logcl.experiments.report.study import studies
 from logcl.experiments.result import Result
-from logcl.experiments.table import summary
+from logcl.experiments.table import Table, summary
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -91,6 +91,17 @@ def test_markdown_holds_headline_summary_and_settings(results):
         assert "| " + " | ".join(row) + " |" in found
     assert "| codec.min_steps | 100 |" in found
     assert "\n\n\n" not in found
+
+
+def test_names_with_line_breaks_and_bars_stay_in_their_cells(results):
+    name = "a\r\n\n| b \\| c\u2028d"
+    table = Table(name, (name, "other"), ((name, "1"),), (name,))
+    result = results[0].model_copy(update={"stream": name, "classes": (name, *results[0].classes[1:])})
+    lines = markdown(Document((result,), tables=(table,))).splitlines()
+    cell = r"a \| b \\\| c d"
+    assert [line for line in lines if "other" in line] == [f"| {cell} | other |"]
+    assert f"| {cell} | 1 |" in lines
+    assert not [line for line in lines if line.startswith(("| b \\", "d"))]
 
 
 @pytest.mark.parametrize(

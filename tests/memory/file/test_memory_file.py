@@ -427,6 +427,27 @@ def test_any_flipped_bit_is_detected_or_harmless(file, data):
         file.path.write_bytes(sound)
 
 
+def test_nothing_is_written_to_a_file_of_damaged_structure(file):
+    """A commit moves and frees pages: with a wrong map of them, what it overwrites is left to chance."""
+    sound = file.path.read_bytes()
+    header = file.header()
+    refused = 0
+    for place in range(1024, 1024 + 5 * (len(sound) // 1024 - 2)):  # SQLite's map of pages
+        damaged = bytearray(sound)
+        damaged[place] ^= 1
+        file.path.write_bytes(damaged)
+        assert content(file)[0] == header.digest
+        with pytest.raises(Damaged, match=r"`logcl verify --salvage`"):
+            file.commit(header, {"n": 4}, {"level-2": b"two" * 5000}, ["level-1"])
+        with pytest.raises(Damaged), file.writing():
+            pass
+        with pytest.raises(Damaged):
+            file.write_classifier(b"model")
+        assert file.path.read_bytes() == damaged
+        refused += 1
+    assert refused
+
+
 def test_a_truncated_file_is_detected(file):
     sound = file.path.read_bytes()
     for size in range(0, len(sound), 311):

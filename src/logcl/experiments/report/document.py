@@ -17,6 +17,7 @@ import jinja2
 
 from logcl.core.errors import BadInput, BadSettings
 from logcl.core.files import write_atomically
+from logcl.core.text import one_line
 from logcl.experiments.report.figures.canvas import Drawing, inline, save, slug
 from logcl.experiments.report.sections import Section, sections
 from logcl.experiments.report.study import Study, headline, mixed, provenance, studies
@@ -132,6 +133,7 @@ def _rendered(document: Document, template: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["one_line"] = one_line
     environment.filters["digest"] = lambda text: b64encode(sha256(text.encode()).digest()).decode()
     environment.globals.update(
         headline=headline, inline=inline, mixed=mixed, numeric=_numeric, provenance=provenance

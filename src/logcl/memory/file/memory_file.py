@@ -77,6 +77,9 @@ class MemoryFile:
         with writer_lock(self.path):
             if self._new is not None and self.exists():
                 self._adopt(self._new)
+            if self.exists():
+                with self._reading() as database:
+                    sqlite.check_structure(self.path, database)  # now, and not after the training
             yield
 
     def _adopt(self, new: Mapping[str, Any]) -> None:
