@@ -1,4 +1,4 @@
-"""Streams side by side: every symbol comes back, for fewer bytes where it was expected, and damage is found."""
+"""Streams side by side: every symbol comes back, for as many bits as it should take."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_merged_samples_keep_their_pixels(x):
     """Also where new images need more shades, and where the network is another one afterwards."""
     settings = PixelsSettings(psnr=26, **FAST)
     one, two = fit_codec(x[:60], settings), fit_codec(x[60:90], PixelsSettings(psnr=31, **FAST))
-    merged = fit_codec(merge_input([one, two], smooth(40, (1, 28, 28))), settings)
+    merged = fit_codec(merge_input(one, two, new=smooth(40, (1, 28, 28))), settings)
     assert merged.kept
     assert np.array_equal(decoded(merged)[:90], np.concatenate([decoded(one), decoded(two)]))
 

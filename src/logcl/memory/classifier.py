@@ -129,8 +129,9 @@ class Classifier:
         start = work.generator.get_state()
         keeper = Keeper(memory, now.digest, _digest(description, network, settings, start))
         resumed, state = keeper.load() if isinstance(engine, Local) else (0, None)
-        chosen_recipe = isinstance(recipe, ClassifierSettings) or isinstance(about, OwnNetwork)
-        at_once, spare = limits.room(None if chosen_recipe else about, now.stored)
+        # Neither a whole recipe nor a network of the caller's is a setting in the file.
+        ours = None if isinstance(about, OwnNetwork) or isinstance(recipe, ClassifierSettings) else about
+        at_once, spare = limits.room(ours, now.stored)
         keep = keeper if isinstance(engine, Local) else None
         job = Job("the global model", learn, (now, network, settings, start, state, keep, at_once, spare))
         try:

@@ -76,9 +76,7 @@ def _per_image(spec: networks.ClassifierSpec) -> int:
 
 
 def _usual(spec: networks.ClassifierSpec, settings: Settings) -> bool:
-    """Whether it is the default network for images of this shape, which a user has not chosen and can trust."""
+    """Whether it is the default network for images of this shape, and they are not large."""
     usual = preset("fast", settings.image_shape).classifier
-    return max(settings.image_shape) <= _USUAL_SIDE and (spec.network, spec.width) == (
-        usual.network,
-        usual.width,
-    )
+    same = (spec.network, spec.width) == (usual.network, usual.width)
+    return same and max(settings.image_shape) <= _USUAL_SIDE
