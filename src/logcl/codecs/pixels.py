@@ -66,7 +66,7 @@ class PixelsSettings(RateSettings):
     width: int = Field(32, ge=4, le=64)
     """Hidden units of the network."""
     train_steps: int = Field(1200, ge=10, le=100_000)
-    """Optimiser steps of a training at most; there is another one when samples have become four times as many."""
+    """Optimiser steps of a training at most; there is another one for four times as many samples."""
 
     @classmethod
     def for_images(cls, image_shape: ImageShape) -> PixelsSettings:

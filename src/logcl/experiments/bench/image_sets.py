@@ -1,4 +1,4 @@
-"""The image sets that codecs are measured on: a fixed sample of training images, at a fixed size."""
+"""The image sets that codecs are measured on: a fixed sample of images, at a fixed size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ImageSet:
     shape: ImageShape
 
     def load(self, count: int, data_dir: Path | None, progress: Progress) -> Pixels:
-        """At most `count` training images (n, C, H, W), always the same; a DataError if they are missing."""
+        """At most `count` images (n, C, H, W), always the same; a DataError if they are missing."""
         return np.stack([_resized(image, self.shape) for image in self._read(count, data_dir, progress)])
 
     def _read(self, count: int, data_dir: Path | None, progress: Progress) -> Iterator[Pixels]:
@@ -47,8 +47,8 @@ class ImageSet:
             x = read_npz_images(Path(self.source))
             yield from x[_some(len(x), count)]
         else:
-            folder = _clothing(data_dir) if self.source == _CLOTHING else Path(self.source)
-            paths = [path for task in task_folders(folder) for path in list_images(task)]
+            parts = _held_out(data_dir) if self.source == _CLOTHING else task_folders(Path(self.source))
+            paths = [path for part in parts for path in list_images(part)]
             chosen = _some(len(paths), count)
             with progress.track(f"reading {self.name}", len(chosen)) as advance:
                 for row in chosen:
@@ -60,7 +60,8 @@ def _some(size: int, count: int) -> Rows:
     return np.sort(np.random.default_rng(0).permutation(size)[:count])
 
 
-def _clothing(data_dir: Path | None) -> Path:
+def _held_out(data_dir: Path | None) -> list[Path]:
+    """Photographs of clothes, but not the training folder: the codec `pyramid` comes with networks of that."""
     root = data_dir or os.environ.get("LOGCL_DATA")
     folder = Path(root or ".").expanduser() / _CLOTHING
     if root is None or not folder.is_dir():
@@ -69,7 +70,7 @@ def _clothing(data_dir: Path | None) -> Path:
             "github.com/alexeygrigorev/clothing-dataset-small and set LOGCL_DATA or --data-dir to the folder "
             f"that contains {_CLOTHING}/"
         )
-    return folder
+    return [folder / part for part in ("test", "validation")]
 
 
 def _resized(image: Pixels, shape: ImageShape) -> Pixels:
