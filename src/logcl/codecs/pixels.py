@@ -52,6 +52,7 @@ _MARGIN = 0.05  # dB by which the nearest shades must be better than asked for
 _SHORT = 0.3  # dB by which another level's shades may be poorer than asked for
 _COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)  # of shades that are tried
 _STEPS_PER_IMAGE = 4  # optimiser steps that an image justifies
+_SAVED = 1.35  # excess of bytes that the choice of shades makes up for
 _ROUNDS = 25  # of Lloyd's algorithm
 # A bit is worth 2^(-quality / 8) of the squared error of a pixel.
 _PER_OCTAVE = 8
@@ -314,8 +315,9 @@ def _shades(
             brief = settings.model_copy(update={"train_steps": max(settings.train_steps // 4, 10)})
             some = x[:: -(-len(x) // _TRIED)]
             codes, _ = _trained(spec, some, [], brief, work, None).coded(some, _SCALE.usual)
-            if codes.nbytes / len(some) > settings.bytes_per_sample:
-                return best
+            excess = codes.nbytes / len(some) / settings.bytes_per_sample
+            if excess > 1:  # a little too much can be saved by choosing cheaper shades
+                return best if excess > _SAVED else tried
         best = tried
         if settings.psnr is not None and _quality(x, np.array(tried)) >= settings.psnr + _MARGIN:
             return best

@@ -31,7 +31,7 @@ from logcl.nn.training import Work
 
 _LARGEST_IMAGE = 2**20  # pixels
 _FAST_IMAGE = 48 * 48  # pixels up to which it competes by default: the time per image grows with them
-_TRIED = 64  # images on which the first step is chosen
+_TRIED = 128  # images on which the first step is chosen
 _SCALE = Scale(0, STEPS - 1, error_slope=-0.16, bytes_slope=0.1, usual=80, dear=0)
 
 

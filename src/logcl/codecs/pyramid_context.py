@@ -53,8 +53,9 @@ def restoration(channels: int) -> Restoration:
         for key, value in _arrays().items()
         if key.startswith(name)
     }
-    network = Restoration(channels)
-    network.load_state_dict(found)
+    with torch.device("meta"):  # random weights would draw from torch's global generator
+        network = Restoration(channels)
+    network.load_state_dict(found, assign=True)
     return network.requires_grad_(False).eval()
 
 
@@ -85,7 +86,8 @@ class Contexts:
     @property
     def mean_bits(self) -> Integers:
         """Bits of the mean of a whole image, which is coded without a prediction, (n,)."""
-        largest = 0.5 * math.sqrt(math.prod(self.shape)) / self.steps
+        gain = math.prod(stage.side for stage in layout.stages(self.shape))
+        largest = 0.5 * math.sqrt(self.shape[0]) * gain / self.steps
         return np.ceil(np.log2(2 * largest + 3)).astype(np.int64)
 
     def walk(self, means: Integers, code: Callable[[Wave, Distributions], Integers]) -> list[Integers]:

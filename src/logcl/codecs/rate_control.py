@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from logcl.codecs.base import RateSettings
 
-TRIED, TRIALS = 24, 8
+TRIED, TRIALS = 24, 12
 """Images on which the first quality is chosen, and qualities tried at most."""
 _NEAR = 0.1  # dB from the target at which a quality is good enough to begin with
+_CORRECTIONS, _FEWEST = 5, 32  # blocks at least, unless they would have fewer images than this
+_PATIENCE = 4  # trials after which the interval of qualities is halved
 _TINY = 32  # bytes of a code below which a lower quality saves nothing
 
 
@@ -89,7 +91,8 @@ class RateControl:
         quality = best
         # In random order: tasks are often sorted by class, and then the first say little about the others.
         order = np.random.default_rng(len(x)).permutation(len(x))
-        for rows in np.array_split(order, -(-len(x) // self.block)):
+        block = min(self.block, max(-(-len(x) // _CORRECTIONS), _FEWEST))
+        for rows in np.array_split(order, -(-len(x) // block)):
             encoded = self.encode_at(x[rows], quality)
             blocks.append(Block(rows, encoded.codes, quality))
             spent += len(rows) * (encoded.mean_error if self.by_error else encoded.mean_bytes)
@@ -123,6 +126,8 @@ class RateControl:
             rise = (self._miss(trials[near]) - self._miss(trials[best])) / (near - best)
             self.slope = rise if rise / self.slope > 0 else self.slope
             wanted = best - self._miss(trials[best]) / self.slope
+            if len(trials) > _PATIENCE:
+                wanted = (near + best) / 2
             wanted = min(max(wanted, min(near, best) + 1), max(near, best) - 1)
         dear = self.scale.dear
         if wanted < dear and dear in trials and trials[dear].mean_bytes > _TINY:

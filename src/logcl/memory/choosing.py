@@ -20,6 +20,7 @@ from logcl.nn.training import Work, generator_for
 
 _IMAGES, _VALUES = 48, 2**21  # images that candidates are tried on; values in all of them at most
 _DECIBEL = 1.12  # factor on the bytes for another dB, typically
+_GROWTH = 10  # how many times as many samples a memory is expected to hold, which share a codec's weights
 _FAR = 1.0  # dB by which a candidate may miss the target; on few images none meets it exactly
 
 
@@ -52,7 +53,7 @@ def choose(
     with (progress or Silent()).track("choosing a codec", len(candidates)) as advance:
         for candidate in candidates:
             complete = type(candidate).model_validate({**candidate.model_dump(), **target})
-            tried.append((_trial(complete, some, len(x), settings.seed), complete))
+            tried.append((_trial(complete, some, _GROWTH * len(x), settings.seed), complete))
             advance()
     tried.sort(key=lambda pair: _rank(pair[0], asked))
     choice = Choice(asked=asked, trials=tuple(trial for trial, _ in tried))
@@ -60,7 +61,7 @@ def choose(
 
 
 def _trial(settings: CodecSettings, x: NDArray[np.uint8], samples: int, seed: int) -> Trial:
-    """What a codec makes of some images; its weights count as if all `samples` shared them."""
+    """What a codec makes of some images; its weights count as if `samples` shared them."""
     given = FitInput(x, np.arange(1, len(x) + 1), [len(x)], 0, 0)
     fitted = registry.find(settings.name).fit(given, settings, Work(generator_for(seed), Silent()), ())
     replayed = fitted.codec.decode(fitted.codes, np.arange(len(x))).numpy()
