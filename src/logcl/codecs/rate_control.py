@@ -110,9 +110,9 @@ class RateControl:
         return _decibel(trial.mean_error if self.by_error else trial.mean_bytes) - self.target
 
     def _regret(self, trial: Encoded) -> float:
-        """How bad a miss is: to be poorer, or dearer, than asked for is four times as bad as the opposite."""
+        """How bad a miss is: to be poorer, or dearer, than asked for is twice as bad as the opposite."""
         miss = self._miss(trial)
-        return 4 * miss if miss > 0 else -miss
+        return 2 * miss if miss > 0 else -miss
 
     def _next(self, trials: Mapping[int, Encoded]) -> int:
         """The quality to try next: between the nearest ones on both sides of the target, if there are."""
