@@ -144,11 +144,7 @@ class Pyramid(Codec):
     def decode(self, codes: PyramidCodes, rows: Rows) -> Tensor:
         """Images (m, C, H, W)."""
         wanted, places = codes.holding(rows)
-        some = codes.part(wanted)
-        if not len(wanted):
-            return torch.empty((0, *self.spec.shape), dtype=torch.uint8)
-        many = 4 * pyramid_context.at_once(self.spec.shape) * pyramid_context.together(self.spec.shape)
-        return torch.cat([part.decode() for part in some.parts(many)])[torch.from_numpy(places)]
+        return codes.part(wanted).decode()[torch.from_numpy(places)]
 
     def coarsen(self, codes: PyramidCodes, factor: int = 2) -> PyramidCodes:
         """The same integers in larger steps."""

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,16 +60,52 @@ class PyramidCodes:
         )
 
     def parts(self, images: int) -> Iterable[PyramidCodes]:
-        """All streams, in parts of about this many images."""
+        """All streams in order, in parts of about this many images."""
         some = max(images // pyramid_context.together(self.shape), 1)
         for start in range(0, len(self.counts), some):
             yield self.part(slice(start, start + some))
 
+    def _batches(self) -> Iterable[tuple[PyramidCodes, NDArray[np.intp]]]:
+        """All streams in parts that can be decoded at once, and which images each part holds.
+
+        Every stream of a part takes as much room and time as the fullest one, so the fullest come first.
+        """
+        fullest_first, start = np.argsort(-self.counts.astype(np.int64), kind="stable"), 0
+        room = pyramid_context.at_once(self.shape) * pyramid_context.together(self.shape)
+        while start < len(self.counts):
+            stop = start + max(room // int(self.counts[fullest_first[start]]), 1)
+            streams = fullest_first[start:stop]
+            counts = self.counts[streams].astype(np.int64)
+            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            yield self.part(streams), np.repeat(self._ends[streams] - counts, counts) + within
+            start = stop
+
     def decode(self) -> Tensor:
         """All images, uint8 (n, C, H, W)."""
-        return pyramid_streams.decode(
-            self.streams, self.steps.astype(np.int64), self.counts.astype(np.int64), self.shape, self.name
+        found = torch.empty((len(self), *self.shape), dtype=torch.uint8)
+        for part, images in self._batches():
+            found[torch.from_numpy(images)] = pyramid_streams.decode(
+                part.streams, part.steps.astype(np.int64), part.counts.astype(np.int64), self.shape, self.name
+            )
+        return found
+
+    def integers(self, rows: NDArray[np.intp]) -> pyramid_streams.Integral:
+        """Those of some images."""
+        parts, order = [], []
+        for part, images in self._batches():
+            counts, steps = part.counts.astype(np.int64), part.steps.astype(np.int64)
+            found = pyramid_streams.symbols(part.streams, steps, counts, self.shape, self.name)
+            stream = np.repeat(np.arange(len(counts)), counts)
+            slot = np.arange(len(images)) - np.repeat(np.cumsum(counts) - counts, counts)
+            asked = np.isin(images, rows)
+            parts.append(found.take((slot * len(counts) + stream)[asked]))
+            order.append(images[asked])
+        whole = pyramid_streams.Integral(
+            np.concatenate([part.means for part in parts], axis=-1),
+            [np.concatenate(stage, axis=-1) for stage in zip(*(part.symbols for part in parts), strict=True)],
         )
+        ascending = np.argsort(np.concatenate(order))
+        return whole.take(ascending[np.searchsorted(np.concatenate(order), rows, sorter=ascending)])
 
     def recoded(self, steps: NDArray[np.int64], worth: float = 0) -> PyramidCodes:
         """The same images with other steps."""
@@ -79,21 +116,28 @@ class PyramidCodes:
 
     def select(self, rows: Rows) -> PyramidCodes:
         """The codes of some images, losslessly, in streams of their own."""
+        rows = np.asarray(rows)
+        group = pyramid_context.together(self.shape)
+        streams = np.searchsorted(self._ends, rows, side="right")
+        sizes, owners = _streams_for(self.steps[streams], group)
+        ends, many = np.cumsum(sizes), pyramid_context.at_once(self.shape)
+        parts = []
+        for start in range(0, len(sizes), many):
+            some = slice(start, start + many)
+            first = ends[start] - sizes[start]
+            parts.append(self._selected(rows[first : ends[some][-1]], sizes[some], owners[some]))
+        return joined(parts)
+
+    def _selected(
+        self, rows: NDArray[np.integer[Any]], sizes: NDArray[np.int64], owners: NDArray[np.uint8]
+    ) -> PyramidCodes:
+        """The codes of some images, in streams of these sizes and steps."""
         wanted, places = self.holding(rows)
-        held = self.part(wanted)
-        old, counts = held.steps.astype(np.int64), held.counts.astype(np.int64)
-        found = pyramid_streams.symbols(held.streams, old, counts, self.shape, self.name)
-        stream = np.repeat(np.arange(len(counts)), counts)[places]
-        slot = places - (np.cumsum(counts) - counts)[stream]
-        columns = slot * len(counts) + stream  # where the images stand in `found`
-        sizes, owners = _streams_for(self.steps[wanted][stream], pyramid_context.together(self.shape))
         # Slot by slot in the new streams; empty slots repeat an image, and are not coded.
-        group, firsts = pyramid_context.together(self.shape), np.cumsum(sizes) - sizes
-        slots = np.minimum(firsts + np.arange(group)[:, None], firsts + sizes - 1).ravel()
-        given = pyramid_streams.Integral(
-            found.means[:, columns[slots]], [part[..., columns[slots]] for part in found.symbols]
-        )
+        room, firsts = int(sizes.max()), np.cumsum(sizes) - sizes
+        slots = np.minimum(firsts + np.arange(room)[:, None], firsts + sizes - 1).ravel()
         steps = owners.astype(np.int64)
+        given = self.part(wanted).integers(places).take(slots)
         streams = pyramid_streams.recode(given, sizes, steps, steps, self.shape)
         return replace(self, streams=streams, steps=owners, counts=sizes.astype(np.uint8))
 

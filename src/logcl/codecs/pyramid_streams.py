@@ -46,6 +46,10 @@ class Integral(NamedTuple):
     symbols: list[Integers]
     """(C, classes, blocks, n) of each stage, the finest first."""
 
+    def take(self, images: NDArray[np.intp]) -> Integral:
+        """Those of some images."""
+        return Integral(self.means[..., images], [part[..., images] for part in self.symbols])
+
 
 class _Intervals:
     """Intervals of symbols in coding order, for the entropy coder."""
@@ -82,7 +86,7 @@ def encode(
     """
     count, *sides = images.shape
     shape: ImageShape = (sides[0], sides[1], sides[2])
-    coder = Contexts(shape, steps, together(shape))
+    coder = Contexts(shape, steps, min(together(shape), count))
     columns = _columns(count, coder.together)
     placed = torch.zeros(coder.images, *shape)
     placed[columns] = images
@@ -108,9 +112,9 @@ def recode(
 ) -> ans.Streams:
     """The same images with other steps or in other streams; with equal steps and `worth` 0, without loss.
 
-    given: slot by slot, with room for `together` images per stream; counts: how many each stream holds.
+    given: slot by slot, with equal room in each stream; counts: how many images each stream holds.
     """
-    coder = Contexts(shape, new_steps, together(shape))
+    coder = Contexts(shape, new_steps, given.means.shape[1] // len(counts))
     finer = np.tile(step_of(steps), coder.together) / coder.steps
     scaled = [(found * finer).astype(np.float32) for found in given.symbols]
     means = np.rint(given.means * finer).astype(np.int64)
@@ -173,7 +177,7 @@ def _cheapest(values: NDArray[np.float32], guess: Distributions, worth: float) -
 
 def decode(streams: ans.Streams, steps: Integers, counts: Integers, shape: ImageShape, name: str) -> Tensor:
     """Images uint8 (n, C, H, W) of streams that hold `counts` images each."""
-    coder = Contexts(shape, steps, together(shape))
+    coder = Contexts(shape, steps, int(counts.max()))
     present = (np.arange(coder.together)[:, None] < counts).ravel()
     found = _rebuilt(coder, symbols(streams, steps, counts, shape, name))
     return found[present][_order(counts, coder.together)]
@@ -182,8 +186,8 @@ def decode(streams: ans.Streams, steps: Integers, counts: Integers, shape: Image
 def symbols(
     streams: ans.Streams, steps: Integers, counts: Integers, shape: ImageShape, name: str
 ) -> Integral:
-    """The integers of streams that hold `counts` images each."""
-    coder = Contexts(shape, steps, together(shape))
+    """The integers of streams that hold `counts` images each, with room for as many as the fullest holds."""
+    coder = Contexts(shape, steps, int(counts.max()))
     absent = (np.arange(coder.together)[:, None] >= counts).ravel()
     reader = ans.Decoder(streams)
 
@@ -192,10 +196,11 @@ def symbols(
         found = np.zeros(bits.shape, np.int64)
         for shift in range(0, int(bits.max()), _DIGIT):
             width = np.where(absent, 0, np.clip(bits - shift, 0, _DIGIT)).reshape(-1, coder.streams)
-            part = np.empty(width.shape, np.int64)
-            for row, some in zip(part, width, strict=True):
-                row[:] = reader.peek() >> ans.BITS - some
-                reader.advance(row << ans.BITS - some, ans.TOTAL >> some)
+            part = np.zeros(width.shape, np.int64)
+            for place in np.flatnonzero(width.any(axis=1)):  # digits of no bits take nothing
+                some = width[place]
+                part[place] = reader.peek() >> ans.BITS - some
+                reader.advance(part[place] << ans.BITS - some, ans.TOTAL >> some)
             found |= part.reshape(bits.shape) << shift
         return found
 
@@ -219,14 +224,6 @@ def symbols(
     if not reader.finished:
         raise ans.damaged(name, "codes do not decode")
     return Integral(means, found)
-
-
-_NEAREST = (
-    -1,
-    0,
-    1,
-    2,
-)  # edges that are computed for all symbols: those of the expected one and its neighbours
 
 
 def _read(
