@@ -33,7 +33,7 @@ def test_the_cheapest_codec_that_reaches_the_quality_wins(x):
     best, *others = choice.trials
     assert settings.codec.name == best.codec
     assert settings.codec.psnr == 28
-    assert {trial.codec for trial in choice.trials} == {"image_file", "cosine"}
+    assert {trial.codec for trial in choice.trials} == {"pyramid", "image_file", "cosine"}
     assert all(abs(trial.psnr - 28) < 0.3 for trial in choice.trials)
     assert all(best.bytes_per_sample <= trial.bytes_per_sample for trial in others)
 
@@ -70,7 +70,7 @@ def test_while_all_samples_wait_in_the_buffer_nothing_is_chosen(tmp_path, x):
     assert memory.settings.codec.name == "auto"
     assert memory.manifest.choice is None
     memory.absorb(x[5:30], np.arange(25) % 4)
-    assert memory.settings.codec.name == "image_file"
+    assert memory.settings.codec.name == "pyramid"
     assert memory.verify() == []
 
 
@@ -78,7 +78,7 @@ def test_the_same_arguments_open_a_memory_again(tmp_path, x):
     memory_of(tmp_path / "m.logcl", x[:32])
     Memory.open(tmp_path / "m.logcl", SHAPE, settings={"codec.psnr": 26})
     Memory.open(tmp_path / "m.logcl", SHAPE, settings={"codec.name": "auto", "codec.psnr": 26})
-    Memory.open(tmp_path / "m.logcl", SHAPE, settings={"codec.name": "image_file", "codec.psnr": 26})
+    Memory.open(tmp_path / "m.logcl", SHAPE, settings={"codec.name": "pyramid", "codec.psnr": 26})
     for other in ({"codec.psnr": 28}, {"codec.name": "cosine"}, {"codec.bytes_per_sample": 100}):
         with pytest.raises(BadSettings, match="other settings"):
             Memory.open(tmp_path / "m.logcl", SHAPE, settings=other)
@@ -100,7 +100,7 @@ def test_inspect_shows_the_choice_and_the_runner_up(tmp_path, x, logcl):
     memory_of(tmp_path / "m.logcl", x[:32])
     shown = logcl("inspect", tmp_path / "m.logcl").out
     line = next(line for line in shown.splitlines() if "chosen on the first images" in line)
-    assert line.index("image_file") < line.index("cosine")
-    assert line.count("B per sample at") == 2
+    assert line.index("pyramid") < line.index("image_file") < line.index("cosine")
+    assert line.count("B per sample at") == 3
     data = json.loads(logcl("inspect", tmp_path / "m.logcl", "--json").out)
-    assert [trial["codec"] for trial in data["trials"]] == ["image_file", "cosine"]
+    assert [trial["codec"] for trial in data["trials"]] == ["pyramid", "image_file", "cosine"]
