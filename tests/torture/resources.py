@@ -31,7 +31,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,9 +40,16 @@ import torch
 from PIL import Image
 
 from logcl import Memory, cli, memory, streams
-from logcl.codecs import entropy
+from logcl.codecs import ans, entropy, pyramid_context
+from logcl.codecs import pixels as pixels_codec
+from logcl.codecs import pyramid as pyramid_codec
+from logcl.codecs.base import Codec
 from logcl.codecs.bits import pack_integers
 from logcl.codecs.containers import CONTAINERS
+from logcl.codecs.context import ContextCoder, ContextModel
+from logcl.codecs.image_file import ImageFile
+from logcl.codecs.pixels import Pixels
+from logcl.codecs.pyramid_codes import joined
 from logcl.core.errors import LogCLError
 from logcl.core.settings import ImageShape
 from logcl.memory import claims
@@ -224,7 +231,8 @@ def image_files(folder: Path, rng: random.Random, size: int) -> bytes:
     entry = bytes([0]) + code
     head = min(len(entry), 16)
     padding = rng.choice([0, size])
-    most = (claims._SMALL + claims._RATIO * padding) // claims.of_samples(1, shape, claims.COPIED)
+    effort = ImageFile.effort({}, shape)
+    most = (claims._SMALL + claims._RATIO * padding) // claims.of_samples(1, shape, claims.COPIED, effort)
     n = max(int(min(most * rng.choice([0.01, 0.9, 1.1]), 8 * size)), 1)
     bits = len(entry).bit_length()
     heads = zlib.compress(np.tile(np.frombuffer(entry[:head], np.uint8)[:, None], n).tobytes(), 9)
@@ -244,6 +252,62 @@ def image_files(folder: Path, rng: random.Random, size: int) -> bytes:
     settings = {"codec.name": "image_file", "codec.format": rng.choice([kind, kind, "webp"])}
     tensors = {key: torch.from_numpy(value) for key, value in codes.items()}
     return _one_level(folder, n, shape, spec, tensors, weights, padding=padding, **settings)
+
+
+def pixels(folder: Path, rng: random.Random, size: int) -> bytes:
+    """Images of one shade, predicted by networks of all sizes; streams that are all alike."""
+    shape = rng.choice([(1, 1, 2), (1, 28, 28), (1, 128, 128), (1, 1024, 16), (1, 1024, 1)])
+    shades, width = rng.choice([(2, 4), (16, 32), (64, 64)])
+    sizes = [pixels_codec.lattice(shape).inputs, width, width, shades]
+    numbers = np.random.default_rng(rng.randrange(100))
+    layers = [
+        (numbers.integers(-3, 4, (after, before)).astype(np.float32), np.zeros(after, np.float32), 6)
+        for before, after in pairwise(sizes)
+    ]
+    layers[-1][1][0] = 2**14  # the first shade is nearly certain
+    spec = {
+        "name": "pixels", "image_shape": shape, "trained": 1, "quality": 50,
+        "shades": [round(shade) for shade in np.linspace(0, 255, shades)],
+    }  # fmt: skip
+    model = ContextModel(layers)
+    coder = ContextCoder(model, pixels_codec.lattice(shape), pixels_codec._inputs(spec["shades"]))
+    one = coder.encode_symbols(
+        lambda rows: np.zeros((rows.stop - rows.start, len(coder.lattice)), np.uint8), coder.together
+    )
+    n, padding = _claimed(rng, size, Pixels, spec, 8 * size)
+    many = -(-n // coder.together)
+    n = many * coder.together
+    tiled = ans.Streams(np.tile(one.lengths, many), np.tile(one.words, many))
+    codes = {key: torch.from_numpy(value) for key, value in tiled.arrays().items()}
+    weights = _blob(spec, model.tensors())
+    settings = {"codec.name": "pixels", "codec.psnr": rng.choice([20, 40])}
+    return _one_level(folder, n, shape, spec, codes, weights, padding=padding, **settings)
+
+
+def pyramid(folder: Path, rng: random.Random, size: int) -> bytes:
+    """Images of one colour, in full streams or in one stream each, and one that is pure noise."""
+    shape = rng.choice(
+        [(1, 1, 2), (1, 28, 28), (1, 16, 32), (3, 32, 32), (3, 48, 48), (3, 64, 64), (1, 2, 256)]
+    )
+    step, full = rng.choice([0, 80, 255]), pyramid_context.together(shape)
+    together = rng.choice([1, full])
+    blank = pyramid_codec._encoded(np.full((together, *shape), 77, np.uint8), step)[0]
+    noise = pyramid_codec._encoded(np.random.default_rng(0).integers(0, 256, (1, *shape), np.uint8), step)[0]
+    spec = {"name": "pyramid", "image_shape": shape, "networks": 1, "step": step}
+    n, padding = _claimed(rng, size, pyramid_codec.Pyramid, spec, 8 * size)
+    codes = joined([noise, *[blank] * max(min(n // together, size // blank.streams.words.nbytes), 1)])
+    settings = {"codec.name": "pyramid"}
+    return _one_level(folder, len(codes), shape, spec, codes.tensors(), padding=padding, **settings)
+
+
+def _claimed(
+    rng: random.Random, size: int, codec: type[Codec], spec: dict[str, Any], most: int
+) -> tuple[int, int]:
+    """About as many samples as a level may claim, and its padding."""
+    padding, shape = rng.choice([0, size]), spec["image_shape"]
+    each = claims.of_samples(1, shape, claims.COPIED, codec.effort(spec, shape))
+    room = claims._SMALL + claims._RATIO * padding
+    return max(min(int(room / each * rng.choice([0.01, 0.8, 0.95, 1.1])), most), 1), padding
 
 
 def index(folder: Path, rng: random.Random, size: int) -> bytes:
@@ -425,10 +489,11 @@ def arrays(folder: Path, rng: random.Random, size: int) -> bytes:
 KINDS: tuple[Callable[[Path, random.Random, int], bytes], ...] = (
     cosine, cosine, index, index, autoencoder, labeller, buffer_chunks, buffer_chunks, long_labels, histories,
     ledgers, classifiers, classifiers, headers, many_parts, arrays, arrays, image_files, image_files,
+    pixels, pixels, pyramid, pyramid,
 )  # fmt: skip
 
 
-_LARGEST = {"arrays": 2_000_000, "image_files": 4_000_000}
+_LARGEST = {"arrays": 2_000_000, "image_files": 4_000_000, "pixels": 1_000_000, "pyramid": 1_000_000}
 """Bytes; a larger file justifies more samples than can be encoded or decoded in 20 seconds."""
 
 
@@ -441,13 +506,16 @@ def forged(folder: Path, number: int, seed: int, largest: int) -> Forged:
     return Forged(make.__name__, content, ".npz" if make is arrays else ".logcl")
 
 
-def _replayed(path: Path) -> int:
-    """Samples of a memory whose codecs have weights; 0 if it is none."""
+def _replayed(path: Path, command: str) -> int:
+    """Samples that a command replays through networks."""
     try:
         header = MemoryFile(path).header()
     except LogCLError:
         return 0
-    return int(header.fields["n"]) if any(name.startswith("weights-") for name in header.parts) else 0
+    in_context = header.fields["settings"]["codec"].get("name") in ("pixels", "pyramid")
+    commands = ("verify", "export", "train") if in_context else ("export", "train")
+    weights = any(name.startswith("weights-") for name in header.parts)
+    return int(header.fields["n"]) if command in commands and (in_context or weights) else 0
 
 
 # --- measuring --------------------------------------------------------------------------------------------
@@ -488,7 +556,7 @@ def trial(count: int, seed: int, folder: Path, largest: int = 20_000_000) -> Out
             ] += 1
             encoded = re.search(r"absorbed ([0-9,]+) samples", said)
             seconds -= _PER_SAMPLE * int(encoded[1].replace(",", "")) if encoded else 0
-            seconds -= _PER_SAMPLE * _replayed(place) if command in ("export", "train") else 0
+            seconds -= _PER_SAMPLE * _replayed(place, command)
             most, longest = max(most, (peak - base) / allowed), max(longest, seconds)
             if peak - base > allowed or seconds > _SECONDS or "Traceback" in said or code < 0 or code > 9:
                 wrong.append(

@@ -14,6 +14,7 @@ from logcl.codecs.base import RateSettings
 
 TRIED, TRIALS = 24, 12
 """Images on which the first quality is chosen, and qualities tried at most."""
+_NOTICED = 0.15  # dB
 _NEAR = 0.1  # dB from the target at which a quality is good enough to begin with
 _CORRECTIONS, _FEWEST = 5, 32  # blocks at least, unless they would have fewer images than this
 _PATIENCE = 4  # trials after which the interval of qualities is halved
@@ -110,9 +111,9 @@ class RateControl:
         return _decibel(trial.mean_error if self.by_error else trial.mean_bytes) - self.target
 
     def _regret(self, trial: Encoded) -> float:
-        """How bad a miss is: to be poorer, or dearer, than asked for is twice as bad as the opposite."""
+        """How bad a miss is: worst where it is noticeably poorer, or dearer, than asked for."""
         miss = self._miss(trial)
-        return 2 * miss if miss > 0 else -miss
+        return abs(miss) + 10 * max(miss - _NOTICED, 0)
 
     def _next(self, trials: Mapping[int, Encoded]) -> int:
         """The quality to try next: between the nearest ones on both sides of the target, if there are."""

@@ -30,14 +30,14 @@ def photographs():
 
 @pytest.fixture
 def folder(tmp_path, photographs):
-    """A data folder with these images as the training part of `clothing`, some of them not square."""
+    """A data folder with these images as the test part of `clothing`, some of them not square."""
     for number, image in enumerate(photographs):
-        place = tmp_path / "data" / "clothing" / "train" / ("hat", "shoe")[number % 2]
+        place = tmp_path / "data" / "clothing" / "test" / ("hat", "shoe")[number % 2]
         place.mkdir(parents=True, exist_ok=True)
         picture = Image.fromarray(image.transpose(1, 2, 0)).resize((60, 48 + 12 * (number % 2)))
         picture.save(place / f"{number}.png")
-    (tmp_path / "data" / "clothing" / "test" / "hat").mkdir(parents=True)
-    Image.new("RGB", (60, 60), "red").save(tmp_path / "data" / "clothing" / "test" / "hat" / "kept.png")
+    (tmp_path / "data" / "clothing" / "train" / "hat").mkdir(parents=True)
+    Image.new("RGB", (60, 60), "red").save(tmp_path / "data" / "clothing" / "train" / "hat" / "learnt.png")
     return tmp_path / "data"
 
 
@@ -110,7 +110,7 @@ def test_photographs_are_cropped_not_squashed(tmp_path):
         assert x.mean() > 250
 
 
-def test_the_sample_is_from_the_training_part_and_always_the_same(folder):
+def test_the_sample_is_of_photographs_that_no_network_learnt_and_always_the_same(folder):
     one, two = (IMAGE_SETS["clothing-32"].load(10, folder, Silent()) for _ in range(2))
     assert one.shape == (10, 3, 32, 32)
     assert np.array_equal(one, two)

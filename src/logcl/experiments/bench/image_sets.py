@@ -70,7 +70,7 @@ def _held_out(data_dir: Path | None) -> list[Path]:
             "github.com/alexeygrigorev/clothing-dataset-small and set LOGCL_DATA or --data-dir to the folder "
             f"that contains {_CLOTHING}/"
         )
-    return [folder / part for part in ("test", "validation")]
+    return [folder / part for part in ("test", "validation") if (folder / part).is_dir()]
 
 
 def _resized(image: Pixels, shape: ImageShape) -> Pixels:
