@@ -266,18 +266,18 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def measure(quick: bool) -> Measured:
+def measure(quick: bool, only: set[str]) -> Measured:
     torch.set_num_threads(1)
     codecs = []
-    for kind in KINDS.values():
+    for kind in (kind for name, kind in KINDS.items() if name in only or not only):
         codecs.append(measure_codec(kind, quick))
         print(codecs[-1], flush=True)
     classifiers = []
-    for shape in TRAINING:
+    for shape in {} if only else TRAINING:
         classifiers.append(measure_classifier(shape, quick))
         print(classifiers[-1], flush=True)
     machine = {
-        "command": "OMP_NUM_THREADS=1 python bench/scale.py" + " --quick" * quick,
+        "command": "OMP_NUM_THREADS=1 python bench/scale.py" + " --quick" * quick + "".join(f" --only {name}" for name in sorted(only)),
         "date": f"{datetime.date.today():%Y-%m-%d}",
         "processor": cpu_name(),
         "cores": os.cpu_count() or 1,
@@ -291,16 +291,22 @@ def measure(quick: bool) -> Measured:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few samples and steps, to check that it runs")
+    parser.add_argument("--only", action="append", choices=KINDS, help="codecs of these images, nothing else")
     parser.add_argument(
         "--out", type=Path, default=COSTS, help="where to write the costs; default %(default)s"
     )
     options = parser.parse_args()
-    found = measure(options.quick)
+    found = measure(options.quick, set(options.only or ()))
     if options.out.exists():  # keep the figures of other codecs
+        before = Measured.model_validate_json(options.out.read_text())
         new = {(row.codec, row.images) for row in found.codecs}
-        old = [row for row in Measured.model_validate_json(options.out.read_text()).codecs
-               if (row.codec, row.images) not in new]  # fmt: skip
-        found = found.model_copy(update={"codecs": (*found.codecs, *old)})
+        old = [row for row in before.codecs if (row.codec, row.images) not in new]
+        found = found.model_copy(
+            update={
+                "codecs": (*found.codecs, *old),
+                "classifiers": found.classifiers or before.classifiers,
+            }
+        )
     options.out.write_text(found.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")
 
 
