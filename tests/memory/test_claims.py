@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from logcl import Memory
 from logcl.allocation import Slot
 from logcl.codecs.cosine import Cosine
+from logcl.codecs.image_file import ImageFile
 from logcl.core.errors import Damaged
 from logcl.memory import buffer, claims, snapshot
 from logcl.memory.claims import Claim, missing_bytes, of_samples, unjustified
@@ -22,6 +23,8 @@ from logcl.memory.samples import raw
 from logcl.memory.settings import override
 from tests.helpers import codecs_of
 from tests.torture import resources
+
+FILE = ImageFile.effort({}, (1, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +63,7 @@ def test_absurd_ones_are_not(samples, shape, stored):
     ],
 )
 def test_real_image_files_are_justified(samples, shape, stored):
-    assert unjustified([Claim(of_samples(samples, shape, claims.COPIED), stored)], {}) is None
+    assert unjustified([Claim(of_samples(samples, shape, claims.COPIED, FILE), stored)], {}) is None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_real_image_files_are_justified(samples, shape, stored):
     [(100_000, (1, 1, 1), 200_000), (250_000, (3, 32, 32), 300_000), (10_000, (3, 224, 224), 100_000)],
 )
 def test_image_files_claim_the_time_that_opening_each_takes(samples, shape, stored):
-    assert unjustified([Claim(of_samples(samples, shape, claims.COPIED), stored)], {}) is not None
+    assert unjustified([Claim(of_samples(samples, shape, claims.COPIED, FILE), stored)], {}) is not None
 
 
 def test_the_largest_picture_that_is_decoded_counts_once():
@@ -76,7 +79,9 @@ def test_the_largest_picture_that_is_decoded_counts_once():
     for shape, stored, justified in [
         ((3, 4096, 4096), 20_000, False), ((3, 4096, 4096), 2_000_000, True), ((3, 2048, 2048), 0, True),
     ]:  # fmt: skip
-        claim = Claim(of_samples(1, shape, claims.COPIED), stored, None, claims.at_once(shape, claims.COPIED))
+        claim = Claim(
+            of_samples(1, shape, claims.COPIED, FILE), stored, None, claims.at_once(shape, claims.COPIED)
+        )
         assert (unjustified([claim], {}) is None) == justified
     small = Claim(0, 2_000_000, None, claims.at_once((3, 4096, 4096), claims.COPIED))
     assert unjustified([small, small._replace(stored=0)], {}) is None

@@ -45,7 +45,7 @@ TRIALS: dict[str, Callable[[Path], Outcome]] = {
     "interrupts": lambda folder: interrupts.trial(1000, SEED, folder),
     "files": lambda folder: fuzz.files(folder, seconds=600, seed=SEED),
     "images": lambda folder: fuzz.images(folder, seconds=600, seed=SEED),
-    "resources": lambda folder: resources.trial(221, SEED, folder),
+    "resources": lambda folder: resources.trial(253, SEED, folder),
 }
 
 

@@ -44,6 +44,8 @@ KINDS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
     "tiles": ("fast", (3, 8, 40), {"codec.name": "cosine", "codec.psnr": 25}),
     "avif": ("fast", (3, 32, 32), {"codec.name": "image_file", "codec.format": "avif"}),
     "webp": ("fast", (1, 32, 32), {"codec.name": "image_file", "codec.format": "webp"}),
+    "pixels": ("fast", (1, 28, 28), {"codec.name": "pixels", "codec.train_steps": 10, "codec.width": 4}),
+    "pyramid": ("fast", (3, 32, 32), {"codec.name": "pyramid"}),
 }  # fmt: skip
 """Preset, image shape and settings of the original memories."""
 
@@ -83,7 +85,7 @@ _ODD: tuple[Any, ...] = (
     [0, 0, 0], [1, 4096, 4096], [64, 4096, 4096], [3, 1, 2], [1, 10**6, 10**6], list(range(300)), [2**63, -1],
     "@deep@", "@long@", "@many@", "@keys@",
     "mlp", "conv", "cosine", "binplay", "superposed", "convnet", "lenet", "resnet18", "index", "binary",
-    "quantised", "half", "int8", "image_file", "avif", "webp",
+    "quantised", "half", "int8", "image_file", "avif", "webp", "pixels", "pyramid",
 )  # fmt: skip
 _RAW = {
     '"@deep@"': "[" * 100_000 + "]" * 100_000,
@@ -248,8 +250,9 @@ def _lie_in_description(parts: Parts, rng: random.Random) -> None:
 def _lie_everywhere(parts: Parts, rng: random.Random) -> None:
     """Set one name to the same new value wherever it occurs, so that no two places contradict each other."""
     key = rng.choice(
-        ["image_shape", "classes", "width", "length", "network", "stop", "n", "unit", "codes", "count"]
-    )
+        ["image_shape", "classes", "width", "length", "network", "stop", "n", "unit", "codes", "count",
+         "step", "shades", "quality"]
+    )  # fmt: skip
     new = rng.choice(_ODD)
     for name, data in list(parts.items()):
         try:

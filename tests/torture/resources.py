@@ -4,8 +4,9 @@ Every command runs in a child process of its own, forked from one that has impor
 memory is counted above that of a child that does nothing, and may reach 300 MB and 64 bytes per byte of the
 file; its CPU time may reach 20 seconds. Encoding may take 2 milliseconds per sample more, and 40 bytes per
 value of an image: codecs work on whole images. So may replay through a network, which can be as large as the
-file allows. Of a training only the first steps are run: how many there are
-is up to the recipe.
+file allows, or in context, which `verify` has to do, too. Training the default classifier for photographs of
+up to 256 pixels a side may reach 430 MB. Of a training only the first steps are run: how many
+there are is up to the recipe.
 
     python -m tests.torture resources
 """
@@ -62,6 +63,7 @@ from logcl.nn import blobs, networks
 from tests.torture.outcome import Outcome
 
 _MEMORY, _PER_BYTE, _SECONDS, _PER_SAMPLE, _PER_VALUE = 300_000_000, 64, 20, 0.002, 40
+_USUAL = 430_000_000  # memory for training the default classifier for photographs
 _KEPT = 20  # files of evidence
 _COMMANDS = ("inspect", "verify", "export", "train", "predict", "extend")
 _QUICK = {"unit": 16, "classifier.epochs": 1, "classifier.min_steps": 0, "classifier.width": 2}
@@ -550,6 +552,7 @@ def trial(count: int, seed: int, folder: Path, largest: int = 20_000_000) -> Out
                 words = ["absorb", str(place), str(folder / "pictures")]
             peak, seconds, code, said = _measured(words, folder)
             allowed = _MEMORY + _PER_BYTE * len(file.content)
+            allowed = max(allowed, _USUAL) if command == "train" and _usual(place) else allowed
             allowed += _PER_VALUE * _values(Path(words[1])) if words[0] == "absorb" else 0
             details[
                 "commands that ended with a result" if code == 0 else "commands that refused the file"
@@ -577,11 +580,22 @@ def trial(count: int, seed: int, folder: Path, largest: int = 20_000_000) -> Out
         f"{', '.join(_COMMANDS)} on forged memories and `absorb` of forged `.npz` files, 10 kB to "
         f"{largest / 1e6:.0f} MB: at most 300 MB and 64 bytes per byte of the file above an idle process "
         "that has imported everything, and 20 s; encoding, and replay through networks, take up to 2 ms per "
-        "sample more, encoding 40 bytes per value of an image"
+        "sample more, encoding 40 bytes per value of an image, training the default classifier 430 MB"
     )
     return Outcome(
         "resources", what, count, count - lost, lost, dict(details), folder / "lost" if lost else None
     )
+
+
+def _usual(path: Path) -> bool:
+    """Whether a memory has the default classifier for images of its size."""
+    try:
+        settings = Memory(path).settings
+    except LogCLError:
+        return False
+    usual, shape = preset("fast", settings.image_shape).classifier, settings.image_shape
+    same = (settings.classifier.network, settings.classifier.width) == (usual.network, usual.width)
+    return same and max(shape) <= 256
 
 
 def _values(path: Path) -> int:

@@ -42,6 +42,12 @@ class CodecSettings(Frozen):
         return cls.model_validate({})
 
     @classmethod
+    def possible(cls, image_shape: ImageShape) -> bool:
+        """Whether the codec can hold images of this shape."""
+        del image_shape
+        return True
+
+    @classmethod
     def candidate(cls, image_shape: ImageShape, samples: int) -> CodecSettings | None:
         """Settings to compete with where the codec is chosen by measurement; None: it does not compete.
 
@@ -233,6 +239,16 @@ class Codec(abc.ABC):
         del factor
         same: Codes = codes
         return same
+
+    @classmethod
+    def effort(cls, spec: Mapping[str, Any], image_shape: ImageShape) -> int:
+        """Bytes that an image claims because decoding it takes time: 7 for each microsecond, about.
+
+        A memory file may claim a limited number of them, see `memory/claims.py`.
+        spec: as it is in a file, not checked.
+        """
+        del spec, image_shape
+        return 0
 
     def weights(self) -> dict[str, Tensor]:
         """Tensors that decoding needs and all levels with this codec share; empty if there are none."""

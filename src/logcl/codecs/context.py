@@ -42,6 +42,7 @@ _FINE, _SPAN = 32, 16  # logits are rounded to 1/32 bit, and count down to 2^-16
 _POWERS = np.rint(2.0 ** (_SPAN - np.arange(_SPAN * _FINE) / _FINE))  # no value is near a half
 _BITS = (ans.BITS - np.log2(np.maximum(np.arange(ans.TOTAL + 1), 1))).astype(np.float32)
 _AT_ONCE = 2**21  # symbols of the images that are coded together
+_WIDEST = 2**21  # frequencies of a wave in all of them
 _MOST_TOGETHER = 16  # images per stream at most: decoding one of them decodes all
 _PER_IMAGE = 256  # symbols of an image in a step of training
 _MOST_LIVE = 0.6  # share of contexts that are not zero up to which they are picked out
@@ -346,7 +347,9 @@ class ContextCoder:
     @property
     def _at_once(self) -> int:
         """Images that are coded together: whole streams."""
-        return max(_AT_ONCE // (len(self.lattice) * self.together), 1) * self.together
+        wave = max(map(len, self.lattice.waves))
+        images = min(_AT_ONCE // len(self.lattice), _WIDEST // (wave * self.model.symbols))
+        return max(images // self.together, 1) * self.together
 
 
 def _columns(count: int, together: int) -> NDArray[np.intp]:
@@ -381,7 +384,7 @@ def train(
         network = start.network() if start is not None else new_network(sizes)
     outside = np.zeros((len(symbols), 1), np.float32)
     seen = torch.from_numpy(np.concatenate([inputs[symbols], outside], axis=1) / np.float32(_UNIT))
-    targets = torch.from_numpy(symbols.astype(np.int64))
+    targets = torch.from_numpy(symbols)
     neighbours = torch.from_numpy(lattice.neighbours)
     places = torch.from_numpy(lattice.places / np.float32(_UNIT))
 
@@ -390,7 +393,7 @@ def train(
         context = seen[rows][:, neighbours[positions]]
         given = torch.cat([context, places[positions].expand(len(rows), -1, -1)], dim=2)
         value: Tensor = nn.functional.cross_entropy(
-            network(given).flatten(0, 1), targets[rows][:, positions].flatten()
+            network(given).flatten(0, 1), targets[rows][:, positions].flatten().long()
         )
         return value
 

@@ -32,6 +32,7 @@ from logcl.nn.training import Work
 _BLOCK = 32  # images that are re-encoded at once
 _DOUBLED_STEP = 16  # steps of quality in which AVIF's quantiser step doubles, about
 _MOST_SHELLS = 64
+_EFFORT = 3968  # with what every sample claims, 4096
 _SCALE = Scale(LOWEST, HIGHEST, error_slope=-0.22, bytes_slope=0.11, usual=45, dear=0)
 
 Item = TypeVar("Item")
@@ -54,6 +55,11 @@ class ImageFileSettings(RateSettings):
         channels, height, width = image_shape
         small = 3 if channels > 1 and height * width <= 1024 else 5
         return cls(psnr=30, speed=small if height * width <= 2048 else 7)
+
+    @classmethod
+    def possible(cls, image_shape: ImageShape) -> bool:
+        """Whether the codec can hold images of this shape."""
+        return _possible(image_shape)
 
     @classmethod
     def candidate(cls, image_shape: ImageShape, samples: int) -> ImageFileSettings | None:
@@ -233,6 +239,12 @@ class ImageFile(Codec):
         """Heads, lengths and the rest of every code."""
         del level_bytes  # every code has its own bytes
         return FileCodes.restore(tensors, len(indices), name)
+
+    @classmethod
+    def effort(cls, spec: Mapping[str, Any], image_shape: ImageShape) -> int:
+        """Opening a file takes as long as decoding some thousand pixels."""
+        del spec, image_shape
+        return _EFFORT
 
     @classmethod
     def steps(cls, settings: ImageFileSettings, samples: int, *, warm: bool) -> int:

@@ -46,7 +46,10 @@ _CAUSAL = [
     *((-3, step) for step in (-1, 0, 1)),
 ]
 _LARGEST_IMAGE = 2**14  # pixels: the time per image grows with them
+_LONGEST = 1024  # pixels of a side: so many rows are decoded one after the other
+_USUAL = 1500  # pixels of an image that take 2 milliseconds
 _LEARNT, _TRIED = 2048, 256  # images that shades and network are fitted to; on which the rate is chosen
+_LEARNT_PIXELS = 2**22  # of all images that shades and network are fitted to
 _BLOCK = 2048  # images after which the rate is corrected
 _MARGIN = 0.05  # dB by which the nearest shades must be better than asked for
 _SHORT = 0.3  # dB by which another level's shades may be poorer than asked for
@@ -74,6 +77,11 @@ class PixelsSettings(RateSettings):
         """26.5 dB, as much as strokes need."""
         del image_shape
         return cls(psnr=26.5)
+
+    @classmethod
+    def possible(cls, image_shape: ImageShape) -> bool:
+        """Whether the codec can hold images of this shape."""
+        return _possible(image_shape)
 
     @classmethod
     def candidate(cls, image_shape: ImageShape, samples: int) -> PixelsSettings | None:
@@ -142,8 +150,8 @@ class Pixels(Codec):
         shape = samples.image_shape
         if not _possible(shape):
             raise BadSettings(
-                f"the codec pixels is for grey images of up to {_LARGEST_IMAGE:,} pixels, but images are "
-                f"{'x'.join(map(str, shape))}; choose another one with --codec cosine"
+                f"the codec pixels is for grey images of up to {_LARGEST_IMAGE:,} pixels and {_LONGEST:,} a "
+                f"side, but images are {'x'.join(map(str, shape))}; choose another one with --codec cosine"
             )
         merged: list[tuple[Pixels, Any]] = [
             (codec, codes) for codec, codes in samples.merged if _suits(codec, shape)
@@ -177,7 +185,7 @@ class Pixels(Codec):
                 parts += [block.codes for block in blocks]
                 order[start:stop] = start + np.concatenate([block.rows for block in blocks])
             made(left)
-        if quality is not None and (not alike or abs(quality - codec.spec.quality) > _PER_OCTAVE // 4):
+        if quality is not None and codec not in alike:  # levels whose codecs are equal store one of them
             codec = cls(codec.spec.model_copy(update={"quality": quality}), codec.model)
         codes = joined(parts) or _recoded(codec, parts)
         return Fitted(codec, codes, order, kept and bool(samples.merged))
@@ -193,7 +201,7 @@ class Pixels(Codec):
         work: Work,
     ) -> Pixels:
         """A codec for images and for the symbols of merged levels, all of whose shades it has."""
-        some = images[:: max(len(images) // _LEARNT, 1)]
+        some = images[:: _step(len(images), images[0].size if len(images) else 1)]
         old = sorted({shade for codec, _ in merged for shade in codec.spec.shades})
         start = alike[0] if alike else None
         if start is not None and set(old) <= set(start.spec.shades) and start.suffices(some, settings):
@@ -218,13 +226,13 @@ class Pixels(Codec):
 
     def coded(self, x: NDArray[np.uint8], quality: int) -> tuple[ContextCodes, float]:
         """Codes of images (n, C, H, W), and their mean squared error."""
-        values = x.reshape(len(x), -1).astype(np.float32) / np.float32(255)
         parts, error = [], 0.0
         for rows in self.coder.batches(len(x)):
-            streams, symbols = self.coder.choose(values[rows], self.points, 2.0 ** (-quality / _PER_OCTAVE))
+            values = _values(x[rows])
+            streams, symbols = self.coder.choose(values, self.points, 2.0 ** (-quality / _PER_OCTAVE))
             parts.append(streams)
-            error += float(np.square(self.points[symbols] - values[rows]).sum())
-        return ContextCodes(self.coder, ans.join(parts), len(x)), error / values.size
+            error += float(np.square(self.points[symbols] - values).sum())
+        return ContextCodes(self.coder, ans.join(parts), len(x)), error / x.size
 
     def encode(self, x: NDArray[np.uint8]) -> ContextCodes:
         """Codes of images (n, C, H, W), of the quality that the newest samples have."""
@@ -232,7 +240,7 @@ class Pixels(Codec):
 
     def taken(self, other: Pixels, codes: ContextCodes) -> ContextCodes:
         """The same symbols, coded with this network; this codec has all shades of the other one."""
-        if other.model == self.model:
+        if (other.spec.shades, other.model) == (self.spec.shades, self.model):
             return replace(codes, coder=self.coder)
         numbers = _numbers(other.spec.shades, self.spec.shades)
         every = np.arange(len(codes))
@@ -262,6 +270,14 @@ class Pixels(Codec):
         return ContextCodes.restore(self.coder, tensors, len(indices), name)
 
     @classmethod
+    def effort(cls, spec: Mapping[str, Any], image_shape: ImageShape) -> int:
+        """It grows with the pixels and with the shades."""
+        _, height, width = image_shape
+        shades = spec.get("shades")
+        many = 8 + (min(len(shades), MOST_SYMBOLS) if isinstance(shades, (list, tuple)) else MOST_SYMBOLS)
+        return many * (height * width // 4 + max(height * width - _USUAL, 0)) // 8
+
+    @classmethod
     def steps(cls, settings: PixelsSettings, samples: int, *, warm: bool) -> int:
         """Optimiser steps, and images that are encoded, on trial or for good."""
         trained = 0 if warm else settings.train_steps
@@ -284,7 +300,7 @@ def lattice(shape: ImageShape) -> Lattice:
     ]
     places = np.stack([*across, *map(np.abs, across)], axis=1).astype(np.float32)
     wave = columns + (_REACH + 1) * rows
-    return Lattice(neighbours, places, [np.flatnonzero(wave == number) for number in range(wave.max() + 1)])
+    return Lattice(neighbours, places, [np.flatnonzero(wave == number) for number in np.unique(wave)])
 
 
 def _inputs(shades: Sequence[int]) -> Floats:
@@ -298,7 +314,12 @@ def _numbers(old: Sequence[int], new: Sequence[int]) -> NDArray[np.uint8]:
 
 def _some_symbols(codes: ContextCodes) -> Symbols:
     every = np.arange(len(codes))
-    return codes.symbols(every[:: max(len(codes) // _LEARNT, 1)])
+    return codes.symbols(every[:: _step(len(codes), len(codes.coder.lattice))])
+
+
+def _step(images: int, pixels: int) -> int:
+    """Every how many images one is learnt from."""
+    return max(images // min(_LEARNT, max(_LEARNT_PIXELS // pixels, 1)), 1)
 
 
 def _shades(
@@ -306,6 +327,8 @@ def _shades(
 ) -> tuple[int, ...]:
     """As few shades as reach the quality, or as many as the bytes allow; all old ones are among them."""
     size: ImageShape = (x.shape[1], x.shape[2], x.shape[3])
+    if not len(x):
+        return tuple(old)
     extras = _COUNTS if not old else (0, 1, *_COUNTS)
     best = _lloyd(x, old, extras[0])
     for extra in (extra for extra in extras if len(old) + extra <= MOST_SYMBOLS):
@@ -375,25 +398,40 @@ def _trained(
         model = train(grid, inputs, some, recipe, work, model, settings.width)
         codec = Pixels(spec, model)
         if len(x):
-            values = x.reshape(len(x), -1).astype(np.float32) / np.float32(255)
             rate = 2.0 ** (-spec.quality / _PER_OCTAVE)
             batches = codec.coder.batches(len(x))
             symbols = np.concatenate(
-                [codec.coder.choose(values[some], codec.points, rate)[1] for some in batches]
+                [codec.coder.choose(_values(x[some]), codec.points, rate)[1] for some in batches]
             )
     return codec
 
 
 def _recoded(codec: Pixels, parts: Sequence[ContextCodes]) -> ContextCodes:
     """All images in streams of the usual length."""
-    symbols = np.concatenate([part.symbols(np.arange(len(part))) for part in parts])
-    streams = codec.coder.encode_symbols(lambda rows: symbols[rows], len(symbols))
-    return ContextCodes(codec.coder, streams, len(symbols), parts[-1].name)
+    ends = np.cumsum([len(part) for part in parts])
+
+    def symbols(rows: slice) -> Symbols:
+        found = []
+        for part, end in zip(parts, ends.tolist(), strict=True):
+            start = end - len(part)
+            mine = np.arange(max(rows.start, start), min(rows.stop, end)) - start
+            if len(mine):
+                found.append(part.symbols(mine))
+        return np.concatenate(found)
+
+    count = int(ends[-1])
+    return ContextCodes(codec.coder, codec.coder.encode_symbols(symbols, count), count, parts[-1].name)
+
+
+def _values(x: NDArray[np.uint8]) -> Floats:
+    """Images (n, C, H, W) as rows of pixels in [0, 1]."""
+    found: Floats = x.reshape(len(x), -1).astype(np.float32) / np.float32(255)
+    return found
 
 
 def _possible(shape: ImageShape) -> bool:
     channels, height, width = shape
-    return channels == 1 and height * width <= _LARGEST_IMAGE
+    return channels == 1 and height * width <= _LARGEST_IMAGE and max(height, width) <= _LONGEST
 
 
 def _suits(codec: Codec, shape: ImageShape) -> TypeGuard[Pixels]:

@@ -22,6 +22,7 @@ from logcl.codecs import pyramid_context, pyramid_streams
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
 from logcl.codecs.pyramid_codes import PyramidCodes, joined
 from logcl.codecs.pyramid_context import STEPS
+from logcl.codecs.pyramid_layout import SIDE
 from logcl.codecs.rate_control import TRIALS, Encoded, RateControl, Scale, runs
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.images import squared_errors
@@ -29,7 +30,8 @@ from logcl.core.settings import ImageShape
 from logcl.nn.images import to_unit
 from logcl.nn.training import Work
 
-_LARGEST_IMAGE = 2**20  # pixels
+_LARGEST_IMAGE, _LONGEST = 2**12, 256  # pixels, of an image and of a side: symbols are decoded one by one
+_USUAL = 6000  # values of an image that take 2 milliseconds
 _FAST_IMAGE = 48 * 48  # pixels up to which it competes by default: the time per image grows with them
 _TRIED = 128  # images on which the first step is chosen
 _SCALE = Scale(0, STEPS - 1, error_slope=-0.16, bytes_slope=0.1, usual=80, dear=0)
@@ -46,6 +48,11 @@ class PyramidSettings(RateSettings):
         """30 dB."""
         del image_shape
         return cls(psnr=30)
+
+    @classmethod
+    def possible(cls, image_shape: ImageShape) -> bool:
+        """Whether the codec can hold images of this shape."""
+        return _possible(image_shape)
 
     @classmethod
     def candidate(cls, image_shape: ImageShape, samples: int) -> PyramidSettings | None:
@@ -99,8 +106,8 @@ class Pyramid(Codec):
         shape = samples.image_shape
         if not _possible(shape):
             raise BadSettings(
-                f"the codec pyramid is for 1 or 3 channels and up to {_LARGEST_IMAGE:,} pixels, but "
-                f"images are {'x'.join(map(str, shape))}; choose another one with --codec cosine"
+                f"the codec pyramid is for 1 or 3 channels, up to {_LARGEST_IMAGE:,} pixels and {_LONGEST} a "
+                f"side, but images are {'x'.join(map(str, shape))}; choose another one with --codec cosine"
             )
         merged: list[tuple[Pyramid, Any]] = [
             (codec, codes) for codec, codes in samples.merged if _suits(codec, shape)
@@ -174,6 +181,14 @@ class Pyramid(Codec):
         return PyramidCodes.restore(tensors, len(indices), self.spec.shape, name)
 
     @classmethod
+    def effort(cls, spec: Mapping[str, Any], image_shape: ImageShape) -> int:
+        """It grows with the blocks."""
+        del spec
+        channels, height, width = image_shape
+        values = channels * SIDE**2 * -(-height // SIDE) * -(-width // SIDE)
+        return values // 2 + 4 * max(values - _USUAL, 0)
+
+    @classmethod
     def steps(cls, settings: PyramidSettings, samples: int, *, warm: bool) -> int:
         """Images that are encoded, on trial or for good."""
         del settings, warm
@@ -199,7 +214,8 @@ def _encoded(x: NDArray[np.uint8], step: int) -> tuple[PyramidCodes, NDArray[np.
 
 def _possible(shape: ImageShape) -> bool:
     channels, height, width = shape
-    return channels in (1, 3) and 1 < height * width <= _LARGEST_IMAGE
+    small = 1 < height * width <= _LARGEST_IMAGE and max(height, width) <= _LONGEST
+    return channels in (1, 3) and small
 
 
 def _suits(codec: Codec, shape: ImageShape) -> TypeGuard[Pyramid]:

@@ -6,6 +6,7 @@ stream ── integers ── · step ── inverse transforms ── restorati
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ _DIGITS = 2  # of an escape's distance
 _FARTHEST = 2 ** (_DIGIT * _DIGITS) - 1
 _BITS = (ans.BITS - np.log2(np.maximum(np.arange(ans.TOTAL + 1), 1))).astype(np.float32)
 _ESCAPE = float(_DIGIT * _DIGITS)  # bits that an escape takes beside its own
+_RESTORED = 2**18  # values of images that are restored at once: in the network they take 40 times the room
 _NEAREST = (-1, 0, 1, 2)  # edges computed for all symbols: those of the expected one and its neighbours
 
 
@@ -282,7 +284,9 @@ def _rebuilt(coder: Contexts, given: Integral, restore: bool = True) -> Tensor:
     images = layout.to_pixels(plane.clone())
     if restore:
         fineness = torch.from_numpy(coder.indices / PER_OCTAVE).float()
-        images = restoration(channels)(images, fineness).clamp_(0, 1)
+        many = max(_RESTORED // math.prod(coder.shape), 1)
+        parts = zip(images.split(many), fineness.split(many), strict=True)
+        images = torch.cat([restoration(channels)(*part).clamp_(0, 1) for part in parts])
     return images.mul_(255).round_().to(torch.uint8)
 
 

@@ -15,12 +15,11 @@ from logcl.core.settings import ImageShape
 
 _SMALL, _RATIO = 2**27, 64  # claims that need no justification, and those of a stored byte
 _BESIDE_PIXELS = 128  # bytes of a sample beside its pixels: indices, label, place in a permutation
-_BESIDE_FILE = 4096  # the same for a sample that is a file: opening it takes as long as decoding these
 _FILE_AT_ONCE = 5  # bytes per value of an image, beside those that need no justification
 _WRITTEN_SMALL, _WRITTEN_RATIO = 2**25, 48  # stricter, for the sum of all levels to stay below the above
 RAW, COPIED, ENTRIES = 2, 1 / 8, 16
 """Weights of claims: the buffer is decoded and copied once; a level whose codec copies codes is decoded a few
-images at a time, file by file, so only time counts; a ledger entry in memory is far larger than its JSON."""
+images at a time, so mostly time counts; a ledger entry in memory is far larger than its JSON."""
 
 
 class Claim(NamedTuple):
@@ -35,10 +34,9 @@ class Claim(NamedTuple):
     """Bytes that decoding one sample takes: of all parts, only the largest counts."""
 
 
-def of_samples(samples: int, image_shape: ImageShape, weight: float = 1) -> int:
-    """Bytes that decoded samples claim."""
-    beside = _BESIDE_FILE if weight == COPIED else _BESIDE_PIXELS
-    return max(samples, 0) * (int(weight * math.prod(image_shape)) + beside)
+def of_samples(samples: int, image_shape: ImageShape, weight: float = 1, effort: int = 0) -> int:
+    """Bytes that decoded samples claim; `effort`: those that the time stands for, see `Codec.effort`."""
+    return max(samples, 0) * (int(weight * math.prod(image_shape)) + _BESIDE_PIXELS + effort)
 
 
 def at_once(image_shape: ImageShape, weight: float) -> int:

@@ -16,7 +16,7 @@ from logcl.memory.file.header import LEDGER, Header, digest_of
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.fitting import level_part, weights_part
 from logcl.memory.ledger import Entry
-from logcl.memory.local_model import LocalModel, claim_weight
+from logcl.memory.local_model import LocalModel, claim
 from logcl.memory.manifest import Manifest
 from logcl.memory.samples import LevelHistory
 from logcl.memory.snapshot import Snapshot, inconsistency
@@ -87,11 +87,10 @@ def claim_of(name: str, blob: bytes, image_shape: ImageShape, where: str) -> cla
     about = description(blob, where)
     if name.startswith("level-"):
         level = LevelHistory.of(about, where)
-        codec = about["codec"].get("name") if isinstance(about.get("codec"), dict) else None
-        known = codec in registry.names()
-        weight = claim_weight(str(codec), labeller=about.get("labeller") is not None) if known else 1
-        claim = claims.of_samples(level.slot.samples, image_shape, weight)
-        return claims.Claim(claim, len(blob), level.weights, claims.at_once(image_shape, weight))
+        spec = about["codec"] if isinstance(about.get("codec"), dict) else {}
+        labeller = about.get("labeller") is not None
+        claimed, at_once = claim(spec, level.slot.samples, image_shape, labeller=labeller)
+        return claims.Claim(claimed, len(blob), level.weights, at_once)
     chunk = described(buffer.Description, about, where)
     return claims.Claim(claims.of_samples(chunk.slot.samples, image_shape, claims.RAW), len(blob))
 

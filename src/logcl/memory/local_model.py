@@ -193,11 +193,10 @@ class LocalModel:
         else:
             tensors["labels"] = torch.from_numpy(bits.pack_integers(self.labels, self.about.label_bits))
         tensors |= live_mask(self.slot, self.indices)
-        weight = claim_weight(self.about.codec.name, labeller=self.about.labeller is not None)
-        shape = self.about.codec.shape
-        claim = claims.of_samples(self.slot.samples, shape, weight) + claims.at_once(shape, weight)
+        labeller, shape = self.about.labeller is not None, self.about.codec.shape
+        claimed, at_once = claim(self.about.codec.model_dump(), self.slot.samples, shape, labeller=labeller)
         stored = sum(tensor.nbytes for tensor in (*tensors.values(), *self.codec.weights().values()))
-        if missing := claims.missing_bytes(claim, stored):
+        if missing := claims.missing_bytes(claimed + at_once, stored):
             tensors["padding"] = torch.zeros(missing, dtype=torch.uint8)  # or a reader would refuse the file
         return blobs.pack(about, tensors)
 
@@ -246,9 +245,20 @@ def _errors(fitted: Fitted, x: NDArray[np.uint8], first: int, work: Work) -> NDA
     return np.concatenate([*errors, np.empty(0)])
 
 
-def claim_weight(codec: str, *, labeller: bool) -> float:
-    """What a level with this codec claims per byte of its images; a labeller reads all of them at once."""
-    return claims.COPIED if registry.find(codec).copies_codes and not labeller else 1
+def claim(
+    spec: Mapping[str, Any], samples: int, image_shape: ImageShape, *, labeller: bool
+) -> tuple[int, int]:
+    """Bytes that a level with this codec claims, and those that decoding one of its samples takes.
+
+    spec: as it is in a file, not checked. A labeller reads all images at once.
+    """
+    name = spec.get("name")
+    if name not in registry.names():
+        return claims.of_samples(samples, image_shape), 0
+    codec = registry.find(str(name))
+    weight = claims.COPIED if codec.copies_codes and not labeller else 1
+    effort = codec.effort(spec, image_shape)
+    return claims.of_samples(samples, image_shape, weight, effort), claims.at_once(image_shape, weight)
 
 
 def live_mask(slot: Slot, indices: NDArray[np.int64]) -> dict[str, Tensor]:
