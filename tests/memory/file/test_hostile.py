@@ -27,6 +27,7 @@ from logcl.core.settings import Recipe
 from logcl.core.text import printable
 from logcl.memory import buffer
 from logcl.memory.claims import unjustified
+from logcl.memory.file import header
 from logcl.memory.file.header import digest_of
 from logcl.memory.loading import claim_of
 from logcl.memory.local_model import Description, LocalModel
@@ -527,3 +528,9 @@ def test_nothing_is_imported_from_a_file(taught):
         [sys.executable, "-c", program, taught], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_header_with_half_a_surrogate_pair_is_none():
+    """JSON can write it, UTF-8 cannot; the digest without the ledger is that of the header written anew."""
+    content = {"memory": {"n": "\ud800"}, "parts": {f"{header.LEDGER}0": "0" * 64}}
+    assert header.parse(json.dumps(content).encode()) is None

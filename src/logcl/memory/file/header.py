@@ -58,7 +58,10 @@ def parse(data: bytes) -> Header | None:
         return None
     digest = digest_of(data).hex()
     held = {name: part for name, part in parts.items() if not name.startswith(LEDGER)}
-    content = digest if held == parts else digest_of(to_bytes(fields, held)).hex()
+    try:
+        content = digest if held == parts else digest_of(to_bytes(fields, held)).hex()
+    except ValueError:  # half of a surrogate pair, which JSON can write and UTF-8 cannot
+        return None
     return Header(fields, parts, digest, content)
 
 
