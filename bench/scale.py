@@ -182,7 +182,8 @@ def measure_codec(kind: Kind, quick: bool) -> CodecCosts:
         few_new = raw(x[: sizes[1]], y[: sizes[1]])
         encode_seconds, first = timed(lambda: LocalModel.fit(Slot(0, 1, sizes[1]), few_new, settings, 0)[0])
         whole = fitted(sizes[-1], first)
-        fits = {count: timed(lambda count=count: merged(whole.select(np.arange(count)))) for count in sizes}
+        parts = {count: whole.select(np.arange(count)) for count in sizes}
+        fits = {count: timed(lambda part=part: merged(part)) for count, part in parts.items()}
     else:
         first = fitted(sizes[-1] if name == "autoencoder" else sizes[1], None)
         fits = {count: timed(lambda count=count: fitted(count, first)) for count in sizes}

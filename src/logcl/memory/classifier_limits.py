@@ -32,9 +32,9 @@ def check_network(spec: networks.ClassifierSpec, settings: Settings, path: Path)
     needed = _STEP + _per_image(spec) + _PER_WEIGHT * networks.weight_count(spec)
     if needed > _TRAINING + _TRAINING_PER_BYTE * path.stat().st_size and not _usual(spec, settings):
         raise BadSettings(
-            f"{path}: training its classifier takes {human_bytes(needed)} of memory, more than a file of this "
-            f"size justifies; train the narrowest with `logcl train --set classifier.width=1`, or this one "
-            f"with `--set classifier.width={spec.width}`"
+            f"{path}: training its classifier takes {human_bytes(needed)} of memory, more than a file "
+            f"of this size justifies; train the narrowest with `logcl train --set classifier.width=1`, or "
+            f"this one with `--set classifier.width={spec.width}`"
         )
 
 

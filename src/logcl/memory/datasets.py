@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from logcl.core.images import rows_at_once
 from logcl.core.sharding import Shard
+from logcl.memory.random_access import RandomAccess
 from logcl.memory.snapshot import Snapshot
 from logcl.nn.images import to_unit
 
@@ -19,12 +20,14 @@ from logcl.nn.images import to_unit
 class ReplayDataset(Dataset[tuple[Tensor, int]]):
     """A memory as a map-style data set: position p is the p-th oldest sample.
 
-    `DataLoader` fetches whole batches through `__getitems__`, so each level decodes once per batch. The data
-    set can be sent to workers, forked or spawned.
+    `DataLoader` fetches whole batches through `__getitems__`, so each level decodes once per batch; images
+    are kept decoded after the first quarter, unless they are too many. The data set can be sent to workers,
+    forked or spawned.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
+        self._samples = RandomAccess(snapshot)
 
     def __len__(self) -> int:
         return self.snapshot.n
@@ -36,7 +39,7 @@ class ReplayDataset(Dataset[tuple[Tensor, int]]):
 
     def __getitems__(self, positions: Sequence[int]) -> list[tuple[Tensor, int]]:
         """Several samples at once; `DataLoader` calls this by itself."""
-        x, y = self.snapshot.fetch(self.snapshot.live[np.asarray(positions, dtype=np.intp)])
+        x, y = self._samples.fetch(np.asarray(positions, dtype=np.intp))
         return list(zip(to_unit(x), self.snapshot.label_values[y].tolist(), strict=True))
 
 
@@ -50,6 +53,7 @@ class ReplayStream(IterableDataset[tuple[Tensor, Any]]):
 
     def __init__(self, snapshot: Snapshot, batch_size: int | None, shard: Shard) -> None:
         self.snapshot, self.batch_size, self.shard = snapshot, batch_size, shard
+        self._samples = RandomAccess(snapshot)
         self._epochs = 0
 
     def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
@@ -62,12 +66,12 @@ class ReplayStream(IterableDataset[tuple[Tensor, Any]]):
             seed = worker.seed
         self._epochs += 1  # a persistent worker keeps its seed
         random = np.random.default_rng([seed % 2**64, self._epochs])
-        order = self.snapshot.live[random.permutation(shard.positions(self.snapshot.n))]
+        order = random.permutation(shard.positions(self.snapshot.n))
         values = self.snapshot.label_values
         rows = self.batch_size or 1
         block = max(rows_at_once(self.snapshot.settings.image_shape) // rows, 1) * rows
         for start in range(0, len(order), block):
-            x, classes = self.snapshot.fetch(order[start : start + block])
+            x, classes = self._samples.fetch(order[start : start + block])
             y = torch.from_numpy(values[classes])
             if self.batch_size is None:
                 yield from zip(to_unit(x), y.tolist(), strict=True)

@@ -24,6 +24,7 @@ from logcl.memory.choosing import Choice
 from logcl.memory.ledger import Entry
 from logcl.memory.local_model import LocalModel
 from logcl.memory.manifest import Manifest
+from logcl.memory.random_access import RandomAccess
 from logcl.memory.samples import Run, Samples, concatenate, raw
 from logcl.memory.settings import Settings
 from logcl.nn.images import to_unit
@@ -154,10 +155,10 @@ class Snapshot:
 
     def batches(self, batch_size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples drawn uniformly: float images in [0, 1] and labels."""
-        values = self.label_values
+        values, samples = self.label_values, RandomAccess(self)
         while True:
             drawn = torch.randint(1, self.n + 1, (batch_size,), generator=generator).numpy() - 1
-            x, y = self.fetch(self.live[drawn])
+            x, y = samples.fetch(drawn)
             yield to_unit(x), torch.from_numpy(values[y])
 
 

@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 from PIL import features
 
+from logcl.codecs import registry
 from logcl.core.errors import Busy, DataError, EngineFailed, LogCLError
 from logcl.core.files import write_atomically
 from logcl.core.progress import Progress
@@ -103,7 +104,15 @@ def grid(sets: Sequence[ImageSet], codecs: set[str] | None, scale: Scale) -> lis
         files = [name for name, library in LIBRARIES.items() if library.channels in (None, channels)]
         # Training takes minutes per rate, and longer for images that trained codecs are not meant for.
         small = channels * height * width <= (4096 if scale == "full" else 1024)
-        ours_here = [name for name in ours if name == FAST or small or not is_trained(name, image_set.shape)]
+        ours_here = [
+            name
+            for name in ours
+            if name == FAST
+            or (
+                registry.find(name).Settings.possible(image_set.shape)
+                and (small or not is_trained(name, image_set.shape))
+            )
+        ]
         cells += [
             Cell(image_set, name)
             for name in (*ours_here, *(name for name in files if name not in missing))
