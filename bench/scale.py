@@ -278,7 +278,9 @@ def measure(quick: bool, only: set[str]) -> Measured:
         classifiers.append(measure_classifier(shape, quick))
         print(classifiers[-1], flush=True)
     machine = {
-        "command": "OMP_NUM_THREADS=1 python bench/scale.py" + " --quick" * quick + "".join(f" --only {name}" for name in sorted(only)),
+        "command": " ".join(
+            ["OMP_NUM_THREADS=1 python bench/scale.py", *["--quick"] * quick, *(f"--only {n}" for n in only)]
+        ),
         "date": f"{datetime.date.today():%Y-%m-%d}",
         "processor": cpu_name(),
         "cores": os.cpu_count() or 1,

@@ -61,7 +61,7 @@ def _some(size: int, count: int) -> Rows:
 
 
 def _held_out(data_dir: Path | None) -> list[Path]:
-    """Photographs of clothes, but not the training folder: the codec `pyramid` comes with networks of that."""
+    """Photographs that no network was trained on: `pyramid` comes with networks of the training folder."""
     root = data_dir or os.environ.get("LOGCL_DATA")
     folder = Path(root or ".").expanduser() / _CLOTHING
     if root is None or not folder.is_dir():
