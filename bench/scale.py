@@ -308,6 +308,7 @@ def main() -> None:
             update={
                 "codecs": (*found.codecs, *old),
                 "classifiers": found.classifiers or before.classifiers,
+                "machine": before.machine if options.only else found.machine,
             }
         )
     options.out.write_text(found.model_dump_json(indent=2, exclude_none=True) + "\n", encoding="utf-8")

@@ -24,12 +24,18 @@ def test_costs_are_proportional_to_image_size():
     assert large.classifier.weights == small.classifier.weights
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 64, 64), (3, 224, 224)])
-def test_every_shape_has_the_costs_of_its_own_codec(shape):
+@pytest.mark.parametrize(
+    ("shape", "usual"),
+    [
+        ((1, 8, 8), "autoencoder"), ((1, 28, 28), "pixels"), ((3, 32, 32), "pyramid"),
+        ((1, 64, 64), "pyramid"), ((3, 224, 224), "image_file"),
+    ],
+)  # fmt: skip
+def test_every_shape_has_the_costs_of_the_codec_that_it_usually_has(shape, usual):
     settings = preset("fast", shape)
     name, network = codec_of(settings)
     costs = pick_costs(shape, name, network, settings.classifier.width)
-    assert (costs.codec.codec, costs.codec.network) == (name or "image_file", network)
+    assert (costs.codec.codec, costs.codec.network) == (usual, network)
     assert costs.codec.image_shape == costs.classifier.image_shape == shape
     assert costs.classifier.width == settings.classifier.width
 
@@ -42,7 +48,8 @@ def test_the_most_expensive_images_of_a_size_count():
 
 def test_a_codec_without_measurements_is_refused():
     with pytest.raises(
-        BadSettings, match=r"codec index were not measured; .* codec autoencoder or cosine or image_file"
+        BadSettings,
+        match=r"codec index were not measured; .* codec autoencoder or cosine or image_file or pixels or pyramid",
     ):
         pick_costs((1, 28, 28), "index")
 
@@ -51,7 +58,7 @@ def test_the_measurements_are_plausible():
     found = measured()
     assert "--quick" not in found.machine["command"]
     for row in found.codecs:
-        seconds = [value for _, value in row.fits]
+        seconds = [value for _, value in row.fits if value > 1e-3]  # copying codes takes next to nothing
         assert seconds == sorted(seconds)
         encode = row.encode_seconds or row.fit_seconds(row.fits[-1][0]) / row.fits[-1][0]
         assert row.decode_seconds < encode
