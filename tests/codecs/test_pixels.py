@@ -9,6 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from logcl import Memory
+from logcl.codecs import context
 from logcl.codecs.context import ContextModel
 from logcl.codecs.image_file import ImageFileSettings
 from logcl.codecs.pixels import PixelsSettings, _lloyd
@@ -113,3 +114,9 @@ def test_a_memory_of_strokes_chooses_it_and_is_verified(tmp_path, x):
     assert again.settings.codec.name == "pixels"
     assert again.verify() == []
     assert max(run.generation for level in again.snapshot().levels for run in level.about.runs) == 0
+
+
+def test_no_frequency_is_near_a_half_before_it_is_rounded():
+    """Otherwise another machine's powers could round it to another integer."""
+    exact = 2.0 ** (context._SPAN - np.arange(context._SPAN * context._FINE) / context._FINE)
+    assert np.abs(exact - np.floor(exact) - 0.5).min() > 1e-7
