@@ -8,7 +8,6 @@ best linear one; across three channels it gives brightness and two colour differ
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from logcl.codecs import entropy
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
+from logcl.codecs.pyramid_layout import basis
 from logcl.codecs.quantised import FINENESS, ROUNDING, QuantisedCodec, QuantisedCodes
 from logcl.core.errors import Damaged
 from logcl.core.settings import ImageShape
@@ -91,20 +91,12 @@ class Cosine(QuantisedCodec):
         """
         shape = samples.image_shape
         step = next((start.spec.step for start in starts if isinstance(start, Cosine)), None)
-        left = cls.steps(settings, len(samples), warm=step is not None)
-        with work.progress.track(work.description, left) as advance:
-
-            def made(images: int) -> None:
-                nonlocal left
-                advance(min(images, left))
-                left -= min(images, left)
-
+        with work.counting(cls.steps(settings, len(samples), warm=step is not None)) as made:
             # Quality follows from the step alone; bytes also depend on the images.
             if step is None or settings.psnr is None:
                 step = _calibrated(samples.x[:: _stride(len(samples))], settings, step, made)
             codec = cls(CosineSpec(image_shape=shape, step=step))
             codes = codec.encode(samples.x, made)
-            made(left)
         return Fitted(codec, codes, np.arange(len(samples)))
 
     def encode(self, x: NDArray[np.uint8], made: Callable[[int], None] | None = None) -> QuantisedCodes:
@@ -145,7 +137,7 @@ class Cosine(QuantisedCodec):
     def _tiles(self, inputs: Tensor) -> Tensor:
         """(n · blocks, coefficients) → (n · blocks, C, h, w) in [0, 1]."""
         sides = block(self.spec.shape)
-        bases = (_basis(side).to(inputs.device) for side in sides)
+        bases = (basis(side).to(inputs.device) for side in sides)
         pixels = torch.einsum("nuvw,uc,vh,wx->nchx", inputs.unflatten(1, sides), *bases)
         return pixels.mul_(self.spec.step * FINENESS).add_(0.5).clamp_(0, 1)
 
@@ -215,7 +207,7 @@ def coefficients(images: Tensor) -> Tensor:
     missing = (0, columns * width - shape[2], 0, rows * height - shape[1])
     padded = nn.functional.pad(images - 0.5, missing, mode="replicate")
     tiles = padded.reshape(-1, channels, rows, height, columns, width).permute(0, 2, 4, 1, 3, 5)
-    bases = (_basis(side).to(images.device) for side in (channels, height, width))
+    bases = (basis(side).to(images.device) for side in (channels, height, width))
     blocks = tiles.reshape(-1, channels, height, width)
     return torch.einsum("nchx,uc,vh,wx->nuvw", blocks, *bases).flatten(1)
 
@@ -231,12 +223,3 @@ def block(image_shape: ImageShape) -> ImageShape:
     channels, height, width = image_shape
     rows, columns = grid(image_shape)
     return channels, -(-height // rows), -(-width // columns)
-
-
-@functools.lru_cache
-def _basis(side: int) -> Tensor:
-    """(frequency, position): the orthonormal DCT-II."""
-    frequency, position = torch.arange(side)[:, None], torch.arange(side)[None]
-    cosines = torch.cos(math.pi * frequency * (position + 0.5) / side) * math.sqrt(2 / side)
-    cosines[0] /= math.sqrt(2)
-    return cosines

@@ -123,14 +123,7 @@ class ImageFile(Codec):
         entries: list[bytes] = []
         for codec, codes in merged if kept else ():
             entries += codec.moved(codes, shells)
-        left = cls.steps(settings, len(samples), warm=start is not None)
-        with work.progress.track(work.description, left) as advance:
-
-            def made(count: int) -> None:
-                nonlocal left
-                advance(min(count, left))
-                left -= min(count, left)
-
+        with work.counting(cls.steps(settings, len(samples), warm=start is not None)) as made:
             spec = ImageFileSpec(
                 image_shape=shape, format=settings.format, speed=settings.speed, quality=start or 0
             )
@@ -144,7 +137,6 @@ class ImageFile(Codec):
                 entries += new
                 if start is None or abs(quality - start) > 1:  # levels with equal codecs store theirs once
                     spec = spec.model_copy(update={"quality": quality})
-            made(left)
         every = np.arange(len(samples))
         return Fitted(cls(spec, shells), FileCodes.of(entries), every, kept and bool(samples.merged))
 

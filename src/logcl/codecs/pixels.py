@@ -160,14 +160,7 @@ class Pixels(Codec):
         images = samples.new if kept else samples.x
         alike = [codec for codec, _ in merged[::-1]] + [codec for codec in starts if _suits(codec, shape)]
         alike.sort(key=lambda codec: -codec.spec.trained)
-        left = cls.steps(settings, len(samples), warm=bool(alike))
-        with work.progress.track(work.description, left) as advance:
-
-            def made(count: int) -> None:
-                nonlocal left
-                advance(min(count, left))
-                left -= min(count, left)
-
+        with work.counting(cls.steps(settings, len(samples), warm=bool(alike))) as made:
             quiet = replace(work, progress=CountedProgress(Silent(), made))
             codec = cls._fitted(images, merged if kept else [], alike, len(samples), settings, quiet)
             parts = [codec.taken(other, codes) for other, codes in merged] if kept else []
@@ -184,7 +177,6 @@ class Pixels(Codec):
                 blocks, quality = control.encode(images[start - first : stop - first], quality)
                 parts += [block.codes for block in blocks]
                 order[start:stop] = start + np.concatenate([block.rows for block in blocks])
-            made(left)
         if quality is not None and codec not in alike:  # levels whose codecs are equal store one of them
             codec = cls(codec.spec.model_copy(update={"quality": quality}), codec.model)
         codes = joined(parts) or _recoded(codec, parts)

@@ -118,14 +118,7 @@ class Pyramid(Codec):
         step = alike[0].spec.step if alike else None
         parts: list[PyramidCodes] = [codes for _, codes in merged] if kept else []
         order = np.arange(len(samples))
-        left = cls.steps(settings, len(samples), warm=bool(alike))
-        with work.progress.track(work.description, left) as advance:
-
-            def made(count: int) -> None:
-                nonlocal left
-                advance(min(count, left))
-                left -= min(count, left)
-
+        with work.counting(cls.steps(settings, len(samples), warm=bool(alike))) as made:
             if len(images):
 
                 def encode(x: NDArray[np.uint8], quality: int) -> Encoded:
@@ -140,7 +133,6 @@ class Pyramid(Codec):
                     blocks, step = control.encode(images[start - first : stop - first], step)
                     parts += [block.codes for block in blocks]
                     order[start:stop] = start + np.concatenate([block.rows for block in blocks])
-            made(left)
         codec = cls(PyramidSpec(image_shape=shape, networks=1, step=step or 0))
         return Fitted(codec, joined(parts), order, kept and bool(samples.merged))
 

@@ -44,6 +44,20 @@ class Work:
         """The same work with `name` appended to its description."""
         return replace(self, description=f"{self.description}, {name}")
 
+    @contextmanager
+    def counting(self, steps: int) -> Iterator[Callable[[int], None]]:
+        """A bar: what is counted beyond the steps is ignored, and what is missing is counted at the end."""
+        left = steps
+        with self.progress.track(self.description, steps) as advance:
+
+            def count(done: int) -> None:
+                nonlocal left
+                advance(min(done, left))
+                left -= min(done, left)
+
+            yield count
+            count(left)
+
 
 def fit(
     network: nn.Module,
