@@ -14,6 +14,7 @@ from PIL import Image
 from logcl import Memory
 from logcl.cli.export import _folder_names
 from logcl.core.text import human_bytes
+from tests.torture import resources
 
 QUICK = ["--set", "codec.min_steps=0", "--set", "codec.epochs=2"]
 
@@ -163,6 +164,15 @@ def test_inspect(memory, logcl):
     assert 0 < about["classifier_bytes"] < about["file_bytes"] == memory.stat().st_size
     assert about["memory_bytes"] < about["file_bytes"]
     assert "(up to date), file" in logcl("inspect", memory).out
+
+
+@pytest.mark.parametrize("codec", [3, None, {}, ["x"]])
+def test_inspect_shows_a_forged_codec(tmp_path, logcl, codec):
+    fields = resources._fields(0, (1, 8, 8), 16)
+    fields["settings"]["codec"] = codec
+    path = tmp_path / "m.logcl"
+    path.write_bytes(resources._file(tmp_path, fields, {}, {}))
+    assert "codec" in logcl("inspect", path).out
 
 
 def test_inspect_shows_what_each_encoding_added(memory, npz, logcl):

@@ -514,7 +514,8 @@ def _replayed(path: Path, command: str) -> int:
         header = MemoryFile(path).header()
     except LogCLError:
         return 0
-    in_context = header.fields["settings"]["codec"].get("name") in ("pixels", "pyramid")
+    codec = header.fields.get("settings", {}).get("codec", {})
+    in_context = codec.get("name") in ("pixels", "pyramid")
     commands = ("verify", "export", "train") if in_context else ("export", "train")
     weights = any(name.startswith("weights-") for name in header.parts)
     return int(header.fields["n"]) if command in commands and (in_context or weights) else 0

@@ -55,7 +55,9 @@ def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -
         return
     unit, last, waiting = about["unit"], about["last"], about["buffer"]
     bits = last // unit
-    codec = printable(about["settings"].get("codec", {}).get("name", "of an earlier version"))  # format 3
+    settings = about["settings"].get("codec")
+    # As it is in the file: up to format 3 there was none, and a forged one may be anything.
+    codec = printable(settings.get("name") if isinstance(settings, dict) else "of an earlier version")
     console.out.print(
         f"{path}: {about['samples']:,} samples of {len(about['classes'])} classes, images "
         f"{'x'.join(map(str, about['image_shape']))}, preset {about['preset']}, codec {codec}, seed "
