@@ -162,21 +162,21 @@ def test_a_process_that_dies_is_an_error_with_a_remedy():
 
 
 def test_a_run_measures_every_cell_once(logcl, folder, tmp_path):
-    source = folder / "clothing"
+    source = folder / "clothing" / "test"
     arguments = ("bench", "codecs", "--scale", "smoke", "--out", tmp_path)
     arguments += ("--source", source, "--sides", "32")
     ran = logcl(*arguments, "--codecs", "cosine,webp")
     assert ran.code == 0, ran.err
     assert "Bytes against the best library" in ran.out
-    assert "clothing-3x32x32: 16 images, 3x32x32" in ran.out
-    assert "clothing-3x32x32-webp: " in ran.err
+    assert "test-3x32x32: 16 images, 3x32x32" in ran.out
+    assert "test-3x32x32-webp: " in ran.err
     place = tmp_path / "codecs"
     files = {path: path.stat().st_mtime_ns for path in place.glob("*.json")}
     assert {path.name for path in files} == {
-        "smoke-clothing-3x32x32-cosine.json", "smoke-clothing-3x32x32-webp.json"
+        "smoke-test-3x32x32-cosine.json", "smoke-test-3x32x32-webp.json"
     }  # fmt: skip
-    assert (place / "smoke-curves-clothing-3x32x32.svg").exists()
-    assert (place / "smoke-curves-clothing-3x32x32.png").exists()
+    assert (place / "smoke-curves-test-3x32x32.svg").exists()
+    assert (place / "smoke-curves-test-3x32x32.png").exists()
     assert (place / "report.html").exists()
     readme = (place / "README.md").read_text()
     assert f"logcl bench codecs --scale smoke --codecs cosine,webp --source {source}" in readme
@@ -188,7 +188,7 @@ def test_a_run_measures_every_cell_once(logcl, folder, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in place.glob("*.json")} == files
     document = json.loads(again.out)
     assert [cell["codec"] for cell in document["cells"]] == ["cosine", "webp"]
-    assert document["tables"][0]["rows"][1] == {"codec": "webp", "clothing-3x32x32": "1.00"}
+    assert document["tables"][0]["rows"][1] == {"codec": "webp", "test-3x32x32": "1.00"}
 
     # A damaged file, and one of another source, are measured again.
     (sets,) = from_source(str(source), [(3, 32, 32)]).values()
