@@ -12,7 +12,8 @@ from logcl import Memory
 from logcl.codecs import context
 from logcl.codecs.context import ContextModel
 from logcl.codecs.image_file import ImageFileSettings
-from logcl.codecs.pixels import PixelsSettings, _lloyd
+from logcl.codecs.pixels import PixelsSettings
+from logcl.codecs.shades import lloyd
 from logcl.core.errors import BadSettings, Damaged
 from tests.helpers import code_bytes, decoded, fit_codec, merge_input, psnr, smooth, strokes
 
@@ -83,9 +84,9 @@ def test_the_network_is_exact_in_any_order_of_summation(fitted):
 
 def test_shades_are_where_the_pixels_are():
     x = np.array([0] * 900 + [200] * 50 + [210] * 50, np.uint8).reshape(1, 1, 25, 40)
-    assert _lloyd(x, (), 2) == (0, 205)
-    assert _lloyd(x, (0,), 2) == (0, 200, 210)
-    assert len(_lloyd(np.zeros((1, 1, 5, 5), np.uint8), (), 3)) >= 2
+    assert lloyd(x, (), 2) == (0, 205)
+    assert lloyd(x, (0,), 2) == (0, 200, 210)
+    assert len(lloyd(np.zeros((1, 1, 5, 5), np.uint8), (), 3)) >= 2
 
 
 def test_it_refuses_colour():

@@ -8,7 +8,6 @@ No transform: a stroke is a few sharp edges, which frequencies describe badly an
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeGuard
@@ -33,6 +32,7 @@ from logcl.codecs.context import (
 )
 from logcl.codecs.context_codes import ContextCodes, joined
 from logcl.codecs.rate_control import TRIALS, Encoded, RateControl, Scale, runs
+from logcl.codecs.shades import lloyd, quality_of
 from logcl.core.errors import BadSettings
 from logcl.core.progress import CountedProgress, Silent
 from logcl.core.settings import ImageShape, Recipe
@@ -56,7 +56,6 @@ _SHORT = 0.3  # dB by which another level's shades may be poorer than asked for
 _COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)  # of shades that are tried
 _STEPS_PER_IMAGE = 4  # optimiser steps that an image justifies
 _SAVED = 1.35  # excess of bytes that the choice of shades makes up for
-_ROUNDS = 25  # of Lloyd's algorithm
 # A bit is worth 2^(-quality / 8) of the squared error of a pixel.
 _PER_OCTAVE = 8
 _SCALE = Scale(0, 120, error_slope=-0.05, bytes_slope=0.02, usual=52, dear=0)
@@ -214,7 +213,7 @@ class Pixels(Codec):
         """Whether the shades are as many as these images need, and not many more."""
         if settings.psnr is None or not len(x):
             return True
-        return settings.psnr - _SHORT <= _quality(x, np.array(self.spec.shades)) <= settings.psnr + 4
+        return settings.psnr - _SHORT <= quality_of(x, np.array(self.spec.shades)) <= settings.psnr + 4
 
     def coded(self, x: NDArray[np.uint8], quality: int) -> tuple[ContextCodes, float]:
         """Codes of images (n, C, H, W), and their mean squared error."""
@@ -322,9 +321,9 @@ def _shades(
     if not len(x):
         return tuple(old)
     extras = _COUNTS if not old else (0, 1, *_COUNTS)
-    best = _lloyd(x, old, extras[0])
+    best = lloyd(x, old, extras[0])
     for extra in (extra for extra in extras if len(old) + extra <= MOST_SYMBOLS):
-        tried = _lloyd(x, old, extra)
+        tried = lloyd(x, old, extra)
         if settings.bytes_per_sample is not None and tried != best:
             spec = PixelsSpec(image_shape=size, shades=tried, trained=1, quality=_SCALE.usual)
             brief = settings.model_copy(update={"train_steps": max(settings.train_steps // 4, 10)})
@@ -334,37 +333,9 @@ def _shades(
             if excess > 1:  # a little too much can be saved by choosing cheaper shades
                 return best if excess > _SAVED else tried
         best = tried
-        if settings.psnr is not None and _quality(x, np.array(tried)) >= settings.psnr + _MARGIN:
+        if settings.psnr is not None and quality_of(x, np.array(tried)) >= settings.psnr + _MARGIN:
             return best
     return best
-
-
-def _lloyd(x: NDArray[np.uint8], fixed: Sequence[int], count: int) -> tuple[int, ...]:
-    """`count` shades beside fixed ones that minimise the squared error (Lloyd 1982), from a histogram."""
-    histogram = np.bincount(x.ravel(), minlength=256).astype(np.float64)
-    levels = np.arange(256.0)
-    missed = np.abs(levels[:, None] - np.array(fixed)).min(axis=1) if len(fixed) else np.ones(256)
-    spread = np.cumsum(np.sqrt(histogram) * missed)
-    free = np.interp((np.arange(count) + 0.5) / max(count, 1) * spread[-1], spread, levels)
-    for _ in range(_ROUNDS):
-        points = np.concatenate([fixed, free])
-        nearest = np.abs(levels[:, None] - points).argmin(axis=1)
-        for number in range(count):
-            mine = histogram * (nearest == len(fixed) + number)
-            if mine.sum():
-                free[number] = (mine * levels).sum() / mine.sum()
-    found = {int(shade) for shade in (*fixed, *np.rint(free))}
-    for shade in (0, 255):  # a codec has at least two
-        if len(found) < 2:
-            found.add(shade)
-    return tuple(sorted(found))
-
-
-def _quality(x: NDArray[np.uint8], shades: NDArray[Any]) -> float:
-    """PSNR with the nearest shades, in dB."""
-    histogram = np.bincount(x.ravel(), minlength=256)
-    error = np.square(np.abs(np.arange(256)[:, None] - shades).min(axis=1) / 255)
-    return -10 * math.log10(max(float((histogram * error).sum() / max(histogram.sum(), 1)), 1e-6))
 
 
 def _trained(
