@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -135,3 +136,8 @@ def reread(model: LocalModel, name: str = "level") -> LocalModel:
         digest: registry.from_bytes(codec.to_bytes(), name) for digest, codec in codecs_of(model).items()
     }
     return LocalModel.from_bytes(model.to_bytes(), codecs, name)
+
+
+def page_of(path: Path) -> int:
+    """Bytes of a page of a SQLite database, as its header says."""
+    return int.from_bytes(path.read_bytes()[16:18], "big")

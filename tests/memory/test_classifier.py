@@ -11,9 +11,9 @@ from logcl.core.progress import Silent
 from logcl.core.sharding import Shard
 from logcl.memory.classifier import _take_over
 from logcl.memory.classifier_job import learn
-from logcl.memory.file.sqlite import PAGE
 from logcl.nn.classification import new_network
 from logcl.nn.training import Work
+from tests.helpers import page_of
 
 
 @pytest.fixture
@@ -42,8 +42,9 @@ def test_it_learns_from_replay_and_is_stored(memory, digits):
     assert memory.verify() == []
     rest = memory.path.stat().st_size - memory.nbytes()
     # Whole pages, each with a link of four bytes.
-    own = -(-memory.file.sizes()["classifier"] // (PAGE - 4)) * PAGE
-    assert own <= rest <= own * (1 + 5 / PAGE) + PAGE  # one page in PAGE / 5 maps the others
+    page = page_of(memory.path)
+    own = -(-memory.file.sizes()["classifier"] // (page - 4)) * page
+    assert own <= rest <= own * (1 + 5 / page) + page  # one page in page / 5 maps the others
     assert trained.predict(x[:0]).tolist() == []
     assert trained.predict_proba(x[:0]).shape == (0, 10)
 
@@ -287,7 +288,7 @@ class TestInterruptedTraining:
             kept = Classifier.unfinished(Memory(memory.path))
             assert (kept.epoch, kept.epochs) == (epoch - 1, 8)
             assert memory.file.read_classifier() == stored
-            assert abs(memory.nbytes() - size) <= PAGE
+            assert abs(memory.nbytes() - size) <= page_of(memory.path)
             assert memory.verify() == []
         done = Classifier.train(Memory(memory.path), own_network() if own else None, self.RECIPE)
         assert done.resumed == 5

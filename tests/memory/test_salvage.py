@@ -11,8 +11,8 @@ from logcl import Classifier, Memory
 from logcl.core.errors import CannotWrite, Damaged, LogCLError, NotAMemory
 from logcl.memory.file import carving
 from logcl.memory.file.carving import find_intact
-from logcl.memory.file.sqlite import PAGE
 from logcl.memory.salvage import salvage
+from tests.helpers import page_of
 
 FEW = {
     "codec.epochs": 1,
@@ -96,15 +96,16 @@ def test_a_lost_part_costs_its_own_samples_and_no_other(sound, damaged, tmp_path
     assert saved.memory.verify() == []
 
 
-@pytest.mark.parametrize("wrecked", ["first page", "first four kilobytes", "index", "header", "copy"])
+@pytest.mark.parametrize("wrecked", ["first page", "first two kilobytes", "index", "header", "copy"])
 def test_parts_are_found_without_the_pages_that_point_to_them(sound, damaged, tmp_path, wrecked):
     content = bytearray(damaged.path.read_bytes())
+    page = page_of(damaged.path)
     if wrecked == "first page":
         content[:100] = bytes(100)
-    elif wrecked == "first four kilobytes":
-        content[: 2 * PAGE] = random.Random(1).randbytes(2 * PAGE)
+    elif wrecked == "first two kilobytes":
+        content[:2048] = random.Random(1).randbytes(2048)
     elif wrecked == "index":
-        pages = [at for at in range(PAGE, len(content), PAGE) if content[at] == 0x0A]
+        pages = [at for at in range(page, len(content), page) if content[at] == 0x0A]
         assert pages
         for at in pages:
             content[at : at + 8] = b"\xff" * 8
@@ -145,7 +146,7 @@ def test_of_several_headers_the_newest_is_used(damaged, digits):
     old = carving_record("header", before)
     intact = find_intact(damaged.path)
     assert intact is not None
-    damaged.path.write_bytes(damaged.path.read_bytes() + old.ljust(4 * PAGE, b"\0"))
+    damaged.path.write_bytes(damaged.path.read_bytes() + old.ljust(4096, b"\0"))
     again = find_intact(damaged.path)
     assert again is not None
     assert again.header == intact.header

@@ -131,8 +131,8 @@ def _broken(data: bytes, rng: random.Random) -> bytes:
             case 3:
                 del out[rng.randrange(len(out) or 1) :]
             case 4:
-                page, other = (rng.randrange(len(out) // 1024 + 1) * 1024 for _ in range(2))
-                out[page : page + 1024] = out[other : other + 1024]
+                page, other = (rng.randrange(len(out) // 512 + 1) * 512 for _ in range(2))
+                out[page : page + 512] = out[other : other + 512]
             case 5:
                 out[at:at] = out[at : at + size]
     return bytes(out)

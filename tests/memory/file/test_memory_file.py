@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from logcl.core.errors import Busy, CannotWrite, Damaged, LogCLError, NewerFormat, NotAMemory
+from logcl.memory.file.carving import find_intact
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.file.sqlite import write_errors
+from tests.helpers import page_of
 
 FIELDS = {"n": 0, "what": "é ∀"}
 
@@ -161,6 +164,7 @@ def test_a_missing_folder_is_named(tmp_path):
 
 HOLD = """
 import sys, time
+from logcl.memory.file.carving import find_intact
 from logcl.memory.file.memory_file import MemoryFile
 with MemoryFile(sys.argv[1]).writing():
     print("held", flush=True)
@@ -341,6 +345,7 @@ def test_several_reads_at_one_moment(file):
 
 COMMIT = """
 import sys
+from logcl.memory.file.carving import find_intact
 from logcl.memory.file.memory_file import MemoryFile
 file = MemoryFile(sys.argv[1])
 before = file.header()
@@ -432,7 +437,8 @@ def test_nothing_is_written_to_a_file_of_damaged_structure(file):
     sound = file.path.read_bytes()
     header = file.header()
     refused = 0
-    for place in range(1024, 1024 + 5 * (len(sound) // 1024 - 2)):  # SQLite's map of pages
+    page = page_of(file.path)
+    for place in range(page, page + 5 * (len(sound) // page - 2)):  # SQLite's map of pages
         damaged = bytearray(sound)
         damaged[place] ^= 1
         file.path.write_bytes(damaged)
@@ -564,3 +570,19 @@ def test_a_part_too_large_for_sqlite_is_distinguished_from_a_full_disk(tmp_path)
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1000)
         with pytest.raises(CannotWrite, match="larger than the 1 GB"), write_errors(tmp_path / "pets.logcl"):
             database.execute("INSERT INTO parts VALUES (?)", (bytes(2000),))
+
+
+@pytest.mark.parametrize(("size", "page"), [(0, 512), (30_000, 512), (500_000, 1024), (20_000_000, 4096)])
+def test_pages_are_small_in_a_small_file_and_large_in_a_large_one(tmp_path, size, page):
+    """Whatever their size, all parts are found without SQLite's tables."""
+    data = {"level-0": random.Random(size).randbytes(size)}
+    file = MemoryFile(tmp_path / "m.logcl")
+    file.create(FIELDS, data)
+    assert page_of(file.path) == page
+    assert file.path.stat().st_size <= 1.02 * size + 8 * page
+    assert file.nbytes() == file.file_bytes() == file.path.stat().st_size
+    content = file.path.read_bytes()
+    file.path.write_bytes(bytes(100) + content[100:])
+    intact = find_intact(file.path)
+    assert intact is not None
+    assert intact.parts == data

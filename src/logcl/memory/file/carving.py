@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from logcl.memory.file.header import CLASSIFIER, COPY, HEADER, Header, digest_of, inflate, parse
-from logcl.memory.file.sqlite import PAGE
+from logcl.memory.file.sqlite import PAGES
 
 _DIGEST = 32
 # The start of a record: size of its header; types of name (text), digest (32 bytes) and data; the name.
@@ -75,32 +75,34 @@ def records(content: bytes) -> Iterator[tuple[str, bytes]]:
         header = found.end(2) - found.start()
         name = header + (name_type - 13) // 2
         size = name + _DIGEST + (data_type - 12) // 2
-        record = _with_overflow(content, found.start(), size)
-        allowance -= len(record)
-        if allowance < 0:
-            return
-        digest, data = record[name : name + _DIGEST], record[name + _DIGEST :]
-        if len(record) == size and digest_of(data) == digest:
-            yield record[header:name].decode("ascii", errors="replace"), data
+        for page in PAGES:  # what the file says of its pages may be damaged, too
+            record = _with_overflow(content, found.start(), size, page)
+            allowance -= len(record)
+            if allowance < 0:
+                return
+            digest, data = record[name : name + _DIGEST], record[name + _DIGEST :]
+            if len(record) == size and digest_of(data) == digest:
+                yield record[header:name].decode("ascii", errors="replace"), data
+                break
 
 
-def _with_overflow(content: bytes, start: int, size: int) -> bytes:
+def _with_overflow(content: bytes, start: int, size: int, page: int) -> bytes:
     """The record at `start` with its chain of overflow pages; shorter than `size` if the chain is broken."""
-    most = PAGE - 35
+    most = page - 35
     if size <= most:
         return content[start : start + size]
-    least = (PAGE - 12) * 32 // 255 - 23
-    local = least + (size - least) % (PAGE - 4)
+    least = (page - 12) * 32 // 255 - 23
+    local = least + (size - least) % (page - 4)
     local = local if local <= most else least
     pieces = [content[start : start + local]]
     missing, link, seen = size - local, start + local, set()
     while missing > 0:
         number = int.from_bytes(content[link : link + 4], "big")
-        link = (number - 1) * PAGE
+        link = (number - 1) * page
         if number in seen or not 0 < link + 4 < len(content):
             break
         seen.add(number)
-        pieces.append(content[link + 4 : link + min(PAGE, 4 + missing)])
+        pieces.append(content[link + 4 : link + min(page, 4 + missing)])
         missing -= len(pieces[-1])
     return b"".join(pieces)
 

@@ -22,7 +22,7 @@ from logcl.memory.file import header as headers
 from logcl.memory.file import parts, sqlite
 from logcl.memory.file.checks import find_problems
 from logcl.memory.file.header import CLASSIFIER, LEDGER, Header, digest_of
-from logcl.memory.file.sqlite import PAGE, committing, reading
+from logcl.memory.file.sqlite import committing, reading
 
 
 class MemoryFile:
@@ -58,9 +58,10 @@ class MemoryFile:
         check: Callable[[Path], None] | None = None,
     ) -> None:
         made = headers.make(fields, parts.digests_of(new))
+        page = sqlite.page_for(sum(map(len, new.values())) + sum(map(len, unlisted.values())))
         with sqlite.appearing(self.path, lambda: MemoryFile(self.path).header() == made) as partial:
             with sqlite.connect(partial, "rwc") as database:
-                database.execute(f"PRAGMA page_size = {PAGE}")
+                database.execute(f"PRAGMA page_size = {page}")
                 database.execute("PRAGMA auto_vacuum = FULL")
                 with sqlite.Transaction(database):
                     database.execute(f"PRAGMA application_id = {sqlite.APPLICATION_ID}")
@@ -218,20 +219,20 @@ class MemoryFile:
     def file_bytes(self) -> int:
         """Bytes of the whole file."""
         with self._reading() as database:
-            (pages,) = database.execute("PRAGMA page_count").fetchone()
-            return int(pages) * PAGE
+            pages, page = sqlite.pages_of(database)
+            return pages * page
 
     def nbytes(self) -> int:
         """Bytes of the file without the global model and staged work, which can both be recomputed."""
-        with self.at_one_moment() as now:
-            sizes, size = now.sizes(), now.file_bytes() // PAGE
+        with self._reading() as database:
+            sizes, (size, page) = parts.sizes(database), sqlite.pages_of(database)
         derived = [n for name, n in sizes.items() if name == CLASSIFIER or name.startswith(parts.STAGED)]
         # A large part takes whole pages, each with a link of four bytes to the next.
-        content = size - _map_pages(size) - sum(-(-count // (PAGE - 4)) for count in derived)
+        content = size - _map_pages(size, page) - sum(-(-count // (page - 4)) for count in derived)
         pages = content
-        while pages - _map_pages(pages) < content:
+        while pages - _map_pages(pages, page) < content:
             pages += 1
-        return pages * PAGE
+        return pages * page
 
     def problems(self) -> list[str]:
         """One sentence per problem of the file; empty if it is sound. Does not decode parts."""
@@ -250,6 +251,6 @@ class MemoryFile:
             raise CannotWrite(f"{self.path} or its folder is read-only; nothing was changed")
 
 
-def _map_pages(pages: int) -> int:
-    """Number of pages that map other pages to their parents: the second, then one after every PAGE / 5."""
-    return -(-(pages - 1) // (PAGE // 5 + 1))
+def _map_pages(pages: int, page: int) -> int:
+    """Number of pages that map other pages to their parents: the second, then one after every page / 5."""
+    return -(-(pages - 1) // (page // 5 + 1))

@@ -16,7 +16,8 @@ FORMAT = 4
 OLDEST = 2
 """The first format that is still read; a commit upgrades the file to the current one."""
 APPLICATION_ID = 0x4C6F6743  # "LogC", where `file` and SQLite expect it
-PAGE = 1024  # bytes; small, because a memory of a few kilobytes must not be mostly empty pages
+PAGES = (512, 1024, 2048, 4096)
+"""Bytes that a page may have: a file keeps those that it was created with."""
 _WAIT = 10.0  # seconds that a reader waits for a commit
 _LONG_WAIT = 120.0  # seconds that a commit waits for readers: giving up would lose the training
 
@@ -212,6 +213,22 @@ class Transaction:
         finally:
             if self.database.in_transaction:
                 self.database.execute("ROLLBACK")
+
+
+def page_for(content: int) -> int:
+    """Bytes of a page at which a file of so many bytes is smallest.
+
+    A page costs about nine bytes, and four or five of a file's pages are mostly empty.
+    """
+    return min(PAGES, key=lambda page: 9 * content / page + 4.5 * page)
+
+
+def pages_of(database: sqlite3.Connection) -> tuple[int, int]:
+    """How many pages the file has, and the bytes of each."""
+    (count,), (size,) = (
+        database.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
+    )
+    return int(count), int(size)
 
 
 def version(database: sqlite3.Connection) -> int:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from logcl import allocation
 from logcl.core.settings import MOST_SAMPLES, Frozen, ImageShape
-from logcl.memory.file.sqlite import PAGE
+from logcl.memory.file.sqlite import PAGES
 from logcl.memory.forecast.costs import Costs
 
 Values = TypeVar("Values", float, NDArray[np.float64])
@@ -29,8 +29,8 @@ MAX_ENUMERATED = 2**20
 """Tasks that are planned one by one. Tasks no larger than a unit are counted in closed form instead."""
 MAX_ROW = 10**9
 """Bytes of a level in the memory file: SQLite, as usually built, refuses longer rows."""
-MAX_FILE = (2**30 - 1) * PAGE
-"""Bytes of a memory file: SQLite before 3.45 allows 2^30 - 1 pages, later versions four times as many."""
+MAX_FILE = (2**30 - 1) * PAGES[0]
+"""Bytes of a file of the smallest pages: SQLite before 3.45 allows 2^30 - 1, later versions four times as many."""
 
 
 class Load(Frozen):
