@@ -35,7 +35,7 @@ from logcl.nn.engines.ray import Ray
 
 ROUNDS = 3
 UNIT = 64
-SETTINGS = {"codec.min_steps": 2500, "codec.epochs": 1, "codec.patience": 0}
+SETTINGS = {"codec.name": "autoencoder", "codec.min_steps": 2500, "codec.epochs": 1, "codec.patience": 0}
 """Enough steps that every level of the task takes the same number: equal fits."""
 
 

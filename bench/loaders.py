@@ -32,7 +32,7 @@ def memory_of(name: str, folder: Path) -> Memory:
     memory = Memory.open(
         folder / f"{name}.logcl",
         stream.image_shape,
-        settings={"codec.min_steps": 50, "codec.epochs": 1},
+        settings={"codec.name": "autoencoder", "codec.min_steps": 50, "codec.epochs": 1},
     )
     memory.absorb(x, y)
     return memory

@@ -13,7 +13,7 @@ from logcl.nn.engines.ray import Ray
 digits = load_digits()
 images = np.uint8(np.rint(digits.images * 255 / 16))
 labels = digits.target
-settings = {"codec.min_steps": 300}
+settings = {"codec.name": "autoencoder", "codec.min_steps": 300}
 
 # %% [markdown]
 # The same tasks on the cluster and in this process: the memories are bit-identical.

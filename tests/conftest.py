@@ -20,7 +20,10 @@ settings.register_profile(
 )
 settings.load_profile("logcl")
 
-QUICK = {"codec.min_steps": 0, "codec.epochs": 2, "classifier.min_steps": 0, "classifier.epochs": 2}
+QUICK = {
+    "codec.name": "autoencoder", "codec.min_steps": 0, "codec.epochs": 2,
+    "classifier.min_steps": 0, "classifier.epochs": 2,
+}  # fmt: skip
 """Settings for tests that need a fitted model but not a good one."""
 
 

@@ -36,7 +36,10 @@ BRIEFLY = (
     ("--scale small", "--scale smoke --methods joint"),
     ("run cifar100 --preset offline", "run photos/ --tasks 2 --preset offline --set classifier.epochs=1"),
     ("--seeds 3", "--seeds 1"),
-    ("logcl run digits", f"logcl run digits --set codec.min_steps=30 --set codec.epochs=1 {_FEW}"),
+    (
+        "logcl run digits",
+        f"logcl run digits --codec autoencoder --set codec.min_steps=30 --set codec.epochs=1 {_FEW}",
+    ),
     ("logcl run     photos/", f"logcl run photos/ --set classifier.width=8 {_FEW}"),
 )
 """Slow commands are made shorter: fewer seeds, steps and samples, small networks; every option is tried."""

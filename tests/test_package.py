@@ -72,7 +72,8 @@ def test_a_clean_environment_runs_it(built, tmp_path):
     code = (
         "import logcl, sys; assert logcl.__file__.startswith(sys.prefix), logcl.__file__\n"
         "from logcl.__main__ import main\n"
-        "sys.argv = ['logcl', 'run', 'digits', '--tasks', '2', '--set', 'codec.min_steps=5', "
+        "sys.argv = ['logcl', 'run', 'digits', '--tasks', '2', '--codec', 'autoencoder', "
+        "'--set', 'codec.min_steps=5', "
         "'--set', 'codec.epochs=1', '--set', 'classifier.epochs=1', '--out', 'run']\n"
         "main()\n"
     )

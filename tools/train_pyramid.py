@@ -1,9 +1,11 @@
 """Train the networks that `codecs/pyramid.py` ships with, on photographs of which nothing else is measured.
 
-    python tools/train_pyramid.py ~/clothing/train --steps 40000 --out src/logcl/codecs/pyramid-1.npz
+    python tools/train_pyramid.py ~/imagenet ~/clothing/train --start src/logcl/codecs/pyramid-1.npz \
+        --out src/logcl/codecs/pyramid-2.npz
 
-The photographs are those of the public-domain clothing data set's training folder. Crops of any size, in
-colour and in grey, with changed contrast, stand for the images that users have. One core, about an hour.
+The photographs are a thousand of ImageNet, one of each class (github.com/EliSchwartz/imagenet-sample-images),
+and those of the public-domain clothing data set's training folder. Crops of any size, in colour and in grey,
+with changed contrast, stand for the images that users have. One core, about an hour.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +23,9 @@ from torch import Tensor, nn
 
 from logcl.codecs import pyramid_layout as layout
 from logcl.codecs.predictor import FLATTEST, INPUT_UNIT, LARGEST_ACTIVATION, OUTPUTS, SHARPEST, UNIT
-from logcl.streams.images import list_images, task_folders
 
 SIZE = 256  # photographs are cropped and resized to this side first
-HIDDEN = {0: 32, 1: 24, 2: 24}  # units per channel
+HIDDEN = {0: 48, 1: 32, 2: 32}  # units per channel
 FINEST, COARSEST = 0.02, 0.9  # steps, for colour
 SIDES = {28: 0.3, 32: 0.4, 64: 0.2, 20: 0.1}  # of crops, and how often
 PICKED = 320  # blocks per stage and optimiser step
@@ -31,21 +33,23 @@ PICKED = 320  # blocks per stage and optimiser step
 
 def photographs(folder: Path) -> np.ndarray:
     found = []
-    for task in task_folders(folder):
-        for path in list_images(task):
-            with Image.open(path) as file:
-                picture = file.convert("RGB")
-            scale = SIZE / min(picture.size)
-            width, height = (max(SIZE, round(side * scale)) for side in picture.size)
-            left, top = (width - SIZE) // 2, (height - SIZE) // 2
-            resized = picture.resize((width, height), Image.Resampling.LANCZOS)
-            found.append(np.asarray(resized.crop((left, top, left + SIZE, top + SIZE))))
+    for path in sorted(
+        path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png")
+    ):
+        with Image.open(path) as file:
+            picture = file.convert("RGB")
+        scale = SIZE / min(picture.size)
+        width, height = (max(SIZE, round(side * scale)) for side in picture.size)
+        left, top = (width - SIZE) // 2, (height - SIZE) // 2
+        resized = picture.resize((width, height), Image.Resampling.LANCZOS)
+        found.append(np.asarray(resized.crop((left, top, left + SIZE, top + SIZE))))
     return np.stack(found)
 
 
-def crop(photos: np.ndarray, side: int, random: np.random.Generator) -> np.ndarray:
-    """One square image, (side, side, 3)."""
-    whole = random.random() < 0.3
+def crop(sources: list[np.ndarray], side: int, random: np.random.Generator) -> np.ndarray:
+    """One square image, (side, side, 3); all sources are equally probable."""
+    photos = sources[random.integers(len(sources))]
+    whole = random.random() < 0.4
     size = SIZE if whole else int(np.exp(random.uniform(np.log(side), np.log(SIZE))))
     x, y = random.integers(0, SIZE - size + 1, 2)
     filters = (Image.Resampling.LANCZOS, Image.Resampling.BICUBIC, Image.Resampling.BOX)
@@ -76,10 +80,10 @@ def crop(photos: np.ndarray, side: int, random: np.random.Generator) -> np.ndarr
     return image
 
 
-def batch(photos: np.ndarray, count: int, random: np.random.Generator) -> Tensor:
+def batch(sources: list[np.ndarray], count: int, random: np.random.Generator) -> Tensor:
     side = int(random.choice(list(SIDES), p=list(SIDES.values())))
     count = max(int(count * 32**2 / side**2), 8)
-    images = np.stack([crop(photos, side, random) for _ in range(count)]).transpose(0, 3, 1, 2)
+    images = np.stack([crop(sources, side, random) for _ in range(count)]).transpose(0, 3, 1, 2)
     x = torch.from_numpy(np.ascontiguousarray(images)).float() / 255
     if random.random() < 0.4:
         x = (x * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
@@ -142,6 +146,20 @@ class Networks(nn.Module):
         with torch.no_grad():
             self.biases[2][:, :, 3] -= 1
             self.biases[2][:, :, 4] += 1
+
+    def take_over(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
+        """Start with networks that `rounded` wrote; units that they lack start with little effect."""
+        before = INPUT_UNIT
+        with torch.no_grad():
+            for layer, (weights, biases) in enumerate(zip(self.weights, self.biases, strict=True)):
+                scale = torch.from_numpy(2.0 ** arrays[f"{name}.shifts.{layer}"].astype(np.float32))
+                stored = torch.from_numpy(arrays[f"{name}.weights.{layer}"].astype(np.float32))
+                _, rows, columns = stored.shape
+                weights[:, rows:] *= 0.1
+                weights[:, :rows, :columns] = stored / scale[:, None]
+                total = torch.from_numpy(arrays[f"{name}.biases.{layer}"].astype(np.float32))
+                biases[:, 0, :columns] = total / (scale * before) - 0.5 / UNIT
+                before = UNIT
 
     def forward(self, x: Tensor, black: Tensor) -> Tensor:
         """(blocks, rows) → (classes, blocks, 5)."""
@@ -224,8 +242,9 @@ def rounded(networks: nn.ModuleDict) -> dict[str, np.ndarray]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("photographs", type=Path)
-    parser.add_argument("--steps", type=int, default=40_000)
+    parser.add_argument("photographs", type=Path, nargs="+")
+    parser.add_argument("--start", type=Path, help="networks of an earlier version, at most as wide")
+    parser.add_argument("--steps", type=int, default=26_000)
     parser.add_argument("--images", type=int, default=48)
     parser.add_argument("--rate", type=float, default=3e-3)
     parser.add_argument("--out", type=Path, default=Path("pyramid-1.npz"))
@@ -233,11 +252,15 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     random = np.random.default_rng(0)
-    photos = photographs(given.photographs)
+    sources = [photographs(folder) for folder in given.photographs]
     names = [(4, number, channel) for number in (0, 1) for channel in range(3)] + [
         (2, 1, c) for c in range(3)
     ]
     networks = nn.ModuleDict({key(*name): Networks(name[0], name[2]) for name in names})
+    if given.start:
+        with np.load(given.start) as arrays:
+            for name, module in networks.items():
+                module.take_over(arrays, name)
     weights = sum(int(module.masks[1].sum()) * HIDDEN[module.channel] for module in networks.values())
     print(f"{weights:,} weights in first layers")
     optimiser = torch.optim.Adam(networks.parameters(), given.rate)
@@ -245,7 +268,7 @@ def main() -> None:
     began, seen = time.monotonic(), 0.0
     for number in range(given.steps):
         step = math.exp(random.uniform(math.log(FINEST), math.log(COARSEST)))
-        x = batch(photos, given.images, random)
+        x = batch(sources, given.images, random)
         if x.shape[1] == 1:
             step /= math.sqrt(3)
         found = loss(networks, x, step, random.uniform(0.3, 0.45), PICKED)

@@ -12,9 +12,9 @@ from avalanche.training.supervised import Naive
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-QUICK = {"codec.min_steps": 60, "codec.epochs": 2}
+QUICK = {"codec.name": "autoencoder", "codec.min_steps": 60, "codec.epochs": 2}
 """Settings for tests that need a fitted model but not a good one."""
-FAIR = {"codec.min_steps": 250, "codec.epochs": 8}
+FAIR = {"codec.name": "autoencoder", "codec.min_steps": 250, "codec.epochs": 8}
 """Settings for tests that check accuracy after replay."""
 
 

@@ -16,7 +16,7 @@ from logcl.cli.export import _folder_names
 from logcl.core.text import human_bytes
 from tests.torture import resources
 
-QUICK = ["--set", "codec.min_steps=0", "--set", "codec.epochs=2"]
+QUICK = ["--codec", "autoencoder", "--set", "codec.min_steps=0", "--set", "codec.epochs=2"]
 
 
 @pytest.fixture
@@ -55,7 +55,17 @@ def memory(tmp_path, npz, logcl):
 def test_a_folder_of_images_from_absorb_to_predict(tmp_path, folder, logcl):
     path = tmp_path / "pets.logcl"
     ran = logcl(
-        "absorb", path, folder, "--image-shape", "1x8x8", "--unit", 16, "--set", "codec.min_steps=200"
+        "absorb",
+        path,
+        folder,
+        "--image-shape",
+        "1x8x8",
+        "--unit",
+        16,
+        "--codec",
+        "autoencoder",
+        "--set",
+        "codec.min_steps=200",
     )
     assert ran.code == 0, ran.err
     assert "absorbed 60 samples" in ran.out
@@ -472,6 +482,8 @@ def test_a_first_task_that_fails_leaves_no_memory(tmp_path, npz, logcl):
         npz,
         "--unit",
         32,
+        "--codec",
+        "autoencoder",
         "--set",
         "codec.learning_rate=1e30",
         "--set",

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "format-4-fast.logcl"
-QUICK = ["--unit", 4, "--set", "codec.min_steps=0", "--set", "codec.epochs=1"]
+QUICK = ["--unit", 4, "--codec", "autoencoder", "--set", "codec.min_steps=0", "--set", "codec.epochs=1"]
 EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\x7f\n\r"
 """Sets the title, clears the screen, turns red, writes backwards, and starts a line."""
 linux = pytest.mark.skipif(sys.platform != "linux", reason="uses closed pipes, /dev/full and odd file names")

@@ -21,7 +21,7 @@ PAGE = [
 @pytest.fixture(scope="module")
 def memory(tmp_path_factory, digits):
     """600 digits in units of 32: levels 4 and 1, and 24 in the buffer."""
-    changes = {"codec.min_steps": 30, "codec.epochs": 1}
+    changes = {"codec.name": "autoencoder", "codec.min_steps": 30, "codec.epochs": 1}
     memory = Memory.open(tmp_path_factory.mktemp("m") / "m.logcl", (1, 8, 8), unit=32, settings=changes)
     memory.absorb(digits[0][:600], digits[1][:600])
     return memory

@@ -11,7 +11,7 @@ from logcl.core.errors import CannotWrite
 from logcl.experiments import checkpoint
 
 QUICK_CLASSIFIER = ["--set", "classifier.min_steps=0", "--set", "classifier.epochs=2"]
-QUICK = ["--set", "codec.min_steps=0", "--set", "codec.epochs=2", *QUICK_CLASSIFIER]
+QUICK = ["--codec", "autoencoder", "--set", "codec.min_steps=0", "--set", "codec.epochs=2", *QUICK_CLASSIFIER]
 
 
 @pytest.fixture(autouse=True)

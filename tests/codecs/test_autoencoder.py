@@ -17,7 +17,7 @@ SHAPE = (1, 8, 8)
 
 def digit_settings(**target: float) -> Settings:
     changes = {f"codec.{name}": value for name, value in target.items()}
-    few = {"codec.min_steps": 500, "codec.epochs": 1, "codec.patience": 0}
+    few = {"codec.name": "autoencoder", "codec.min_steps": 500, "codec.epochs": 1, "codec.patience": 0}
     return override(preset("fast", SHAPE), {**few, **changes})
 
 

@@ -10,12 +10,15 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from logcl.codecs import ans, pyramid_context, pyramid_layout, pyramid_streams
-from logcl.codecs.context import LARGEST_INPUT, ContextCoder, ContextModel
+from logcl.codecs import ans, pyramid_context, pyramid_layout, pyramid_networks, pyramid_streams
+from logcl.codecs.context_coder import ContextCoder
+from logcl.codecs.context_model import LARGEST_INPUT, ContextModel
 from logcl.codecs.pixels import Pixels, PixelsSpec, _inputs, lattice
 from logcl.codecs.predictor import LARGEST_ACTIVATION, OUTPUTS, REACH, UNIT, squash
 from logcl.codecs.pyramid import Pyramid, PyramidSpec, _encoded
 from logcl.codecs.pyramid_codes import PyramidCodes, joined
+from logcl.codecs.pyramid_context import Format
+from logcl.codecs.pyramid_networks import LATEST
 from logcl.core.errors import Damaged
 from logcl.memory import claims
 
@@ -85,14 +88,17 @@ def test_larger_networks_are_refused(tensor):
         ContextModel.restore({**tensors, tensor: change[tensor](tensors[tensor])}, lattice((1, 9, 9)), 8, "w")
 
 
-def test_networks_of_the_package_are_exact_and_so_are_pyramids():
+@pytest.mark.parametrize("version", range(1, LATEST + 1))
+def test_networks_of_the_package_are_exact_and_so_are_pyramids(version):
     """Also for integers as large as a forged file can make them."""
-    names = {key.split(".")[0] for key in pyramid_context._arrays() if not key.startswith("restoration")}
+    names = {
+        key.split(".")[0] for key in pyramid_networks.arrays(version) if not key.startswith("restoration")
+    }
     stages = max(len(pyramid_layout.stages((1, *sides))) for sides in ((64, 64), (1, 256), (16, 256)))
     largest = np.abs(squash(np.array([2**40]))).max()
     expected = 0.0
     for name in names:
-        networks = pyramid_context._networks(name)
+        networks = pyramid_networks.predictor(version, name)
         values = np.full((1, networks.weights[0].shape[2], 1), float(largest))
         values[0, :3, 0] = 16, 16 * 8.8, 16 * stages  # places
         for layer in range(3):
@@ -103,7 +109,7 @@ def test_networks_of_the_package_are_exact_and_so_are_pyramids():
         expected = max(expected, float((sums * networks.scales[-1]).max()) / UNIT)
     symbol = expected + 1 + REACH + 2**12
     for shape in ((3, 64, 64), (3, 1, 256), (3, 16, 256)):
-        contexts = pyramid_context.Contexts(shape, np.array([255]), 1)
+        contexts = pyramid_context.Contexts(Format(shape, version), np.array([255]), 1)
         mean = 2.0 ** int(contexts.mean_bits[0])
         product = (4096 / 2**0.5) ** 2
         for _ in range(stages):
@@ -136,8 +142,8 @@ def test_streams_of_one_image_take_the_room_of_one(monkeypatch, counts):
     taken = []
 
     class Counted(pyramid_context.Contexts):
-        def __init__(self, shape, steps, together):
-            super().__init__(shape, steps, together)
+        def __init__(self, format_, steps, together):
+            super().__init__(format_, steps, together)
             taken.append(self.images)
 
     monkeypatch.setattr(pyramid_context, "_AT_ONCE", 32 * 16 * 4)
@@ -179,7 +185,7 @@ def test_lattices_have_no_empty_waves_and_narrow_batches(shape):
 
 def restored(about: bytes, samples: int, shape=(1, 16, 32)) -> PyramidCodes:
     tensors = level([1] * 4).tensors() | {"streams": torch.from_numpy(np.frombuffer(about, np.uint8).copy())}
-    return PyramidCodes.restore(tensors, samples, shape, "level-3")
+    return PyramidCodes.restore(tensors, samples, Format(shape, LATEST), "level-3")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +217,7 @@ def test_any_words_end_in_images_or_an_error(shape, step, fill):
         ans.Streams(np.array([39_998, 2]), words),
         np.array([step, 255], np.uint8),
         np.ones(2, np.uint8),
-        shape,
+        Format(shape, LATEST),
     )
     with np.errstate(all="raise"), pytest.raises(Damaged, match="do not decode"):
         codes.decode()

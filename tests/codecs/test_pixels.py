@@ -9,8 +9,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from logcl import Memory
-from logcl.codecs import context
-from logcl.codecs.context import ContextModel
+from logcl.codecs import context_model
+from logcl.codecs.context_model import ContextModel
 from logcl.codecs.image_file import ImageFileSettings
 from logcl.codecs.pixels import PixelsSettings
 from logcl.codecs.shades import lloyd
@@ -119,5 +119,7 @@ def test_a_memory_of_strokes_chooses_it_and_is_verified(tmp_path, x):
 
 def test_no_frequency_is_near_a_half_before_it_is_rounded():
     """Otherwise another machine's powers could round it to another integer."""
-    exact = 2.0 ** (context._SPAN - np.arange(context._SPAN * context._FINE) / context._FINE)
+    exact = 2.0 ** (
+        context_model._SPAN - np.arange(context_model._SPAN * context_model._FINE) / context_model._FINE
+    )
     assert np.abs(exact - np.floor(exact) - 0.5).min() > 1e-7

@@ -15,11 +15,19 @@ from PIL import Image
 
 from logcl import Memory
 from logcl.codecs import pyramid_context, pyramid_layout, pyramid_streams
+from logcl.codecs.base import Fitted
 from logcl.codecs.image_file import ImageFileSettings
-from logcl.codecs.pyramid import PyramidSettings
+from logcl.codecs.pyramid import Pyramid, PyramidSettings, PyramidSpec, _encoded
+from logcl.codecs.pyramid_context import Format
+from logcl.codecs.pyramid_networks import LATEST
 from logcl.core.errors import BadSettings, Damaged
 from tests.helpers import code_bytes, decoded, fit_codec, merge_input, photographs, psnr, smooth
 
+GOLDEN = {
+    1: "44a9cc284e553309bd04ee3d6873b95e330ff85f62eb630b2bb820aa24a0c318",
+    2: "3b8353bb1a49b2fede2d4b1a502b0cf23f7236b570b6456a44669cebb52fb13a",
+}
+"""Digests of streams by version of the networks."""
 SHAPES = [(1, 28, 28), (3, 32, 32), (3, 7, 30), (1, 1, 9), (3, 2, 1), (3, 33, 18)]
 
 
@@ -52,24 +60,24 @@ def test_streams_decode_to_what_was_encoded(shape, count, step, seed, noise):
     counts = np.full(len(steps), group)
     counts[-1] = count - group * (len(steps) - 1)
     streams, rebuilt = pyramid_streams.encode(torch.from_numpy(x) / 255, steps)
-    again = pyramid_streams.decode(streams, steps, counts, shape, "level-0")
+    again = pyramid_streams.decode(streams, steps, counts, Format(shape, LATEST), "level-0")
     assert np.abs(again.numpy().astype(int) - rebuilt.numpy()).max() <= 1
 
 
-def test_the_same_images_are_the_same_bytes_on_every_machine():
+@pytest.mark.parametrize("version", GOLDEN)
+def test_the_same_images_are_the_same_bytes_on_every_machine(version):
     """What decodes is integers only. If this fails, memories of earlier versions cannot be read."""
+    form = Format((3, 32, 32), version)
     x = torch.from_numpy(smooth(16, (3, 32, 32))) / 255
-    found = pyramid_streams.encode((x * 64).round() / 64, np.full(8, 64))[0]
-    given = pyramid_streams.symbols(found, np.full(8, 64), np.full(8, 2), (3, 32, 32), "level-0")
-    again = pyramid_streams.recode(given, np.full(8, 2), np.full(8, 64), np.full(8, 64), (3, 32, 32))
+    steps, counts = np.full(4, 64), np.full(4, 4)
+    found = pyramid_streams.encode((x * 64).round() / 64, steps, version)[0]
+    given = pyramid_streams.symbols(found, steps, counts, form, "level-0")
+    again = pyramid_streams.recode(given, counts, steps, steps, form)
     assert np.array_equal(again.words, found.words)
     pattern = [(np.arange(part.size).reshape(part.shape) * 7919 >> 5) % 5 - 2 for part in given.symbols]
     fixed = pyramid_streams.Integral(np.arange(given.means.size).reshape(given.means.shape) % 50, pattern)
-    coded = pyramid_streams.recode(fixed, np.full(8, 2), np.full(8, 64), np.full(8, 64), (3, 32, 32))
-    assert hashlib.sha256(coded.words.astype("<u2").tobytes()).hexdigest() == GOLDEN
-
-
-GOLDEN = "44a9cc284e553309bd04ee3d6873b95e330ff85f62eb630b2bb820aa24a0c318"
+    coded = pyramid_streams.recode(fixed, np.full(8, 2), np.full(8, 64), np.full(8, 64), form)
+    assert hashlib.sha256(coded.words.astype("<u2").tobytes()).hexdigest() == GOLDEN[version]
 
 
 @pytest.mark.parametrize("target", [24.0, 30.0, 34.0])
@@ -106,6 +114,22 @@ def test_merged_samples_keep_their_integers(x):
     assert merged.kept
     before = np.concatenate([decoded(one), decoded(two)])
     assert np.abs(decoded(merged)[:60].astype(int) - before).max() <= 1
+
+
+def test_streams_of_earlier_networks_are_read_and_merged_without_loss(x):
+    """A level of an earlier version: new samples are coded with the latest networks, and so are its own."""
+    settings = PyramidSettings(psnr=28)
+    codes = _encoded(x[:50], 70, networks=1)[0]
+    codec = Pyramid(PyramidSpec(image_shape=(3, 32, 32), networks=1, step=70))
+    old = Fitted(codec, codes, np.arange(50))
+    assert psnr(x[:50], decoded(old)) > 24
+    merged = fit_codec(merge_input(old, new=x[50:]), settings)
+    assert merged.kept
+    assert merged.codec.spec.networks == LATEST
+    before, after = codes.integers(np.arange(50)), merged.codes.integers(np.argsort(merged.order)[:50])
+    assert np.array_equal(before.means, after.means)
+    assert all(map(np.array_equal, before.symbols, after.symbols))
+    assert len(codec.coarsen(codes, 3).decode()) == 50
 
 
 @given(rows=st.lists(st.integers(0, 95), min_size=1, max_size=30))

@@ -10,7 +10,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 
-from logcl.codecs.context import ContextModel
+from logcl.codecs.context_model import ContextModel
 from logcl.codecs.pixels import Pixels, PixelsSpec
 from logcl.codecs.pyramid import _encoded
 
@@ -236,15 +236,16 @@ def pyramid_integers(arrays, shape, step, stream, images):
 @pytest.mark.parametrize(
     ("shape", "step", "noise"), [((1, 9, 6), 60, True), ((3, 6, 5), 90, False), ((3, 2, 13), 230, True)]
 )
-def test_pyramids_are_decoded_as_documented(shape, step, noise):
+@pytest.mark.parametrize("version", [1, 2])
+def test_pyramids_are_decoded_as_documented(shape, step, noise, version):
     rng = np.random.default_rng(1)
     x = rng.choice([0, 255], (5, *shape)) if noise else rng.integers(0, 256, (5, *shape)) // 3 + 90
-    codes, _ = _encoded(x.astype(np.uint8), step)
+    codes, _ = _encoded(x.astype(np.uint8), step, version)
     tensors = codes.tensors()
     described = zlib.decompress(tensors["streams"].numpy().tobytes())
     assert described == bytes([step, 5])
     (stream,) = streams(tensors)
-    content = files("logcl.codecs").joinpath("pyramid-1.npz").read_bytes()
+    content = files("logcl.codecs").joinpath(f"pyramid-{version}.npz").read_bytes()
     with np.load(BytesIO(content)) as arrays:
         means, found = pyramid_integers(dict(arrays), shape, step, stream, 5)
     assert stream.finished

@@ -43,7 +43,13 @@ def stream():
 
 @pytest.fixture(scope="module")
 def settings():
-    few = {"codec.min_steps": 5, "codec.epochs": 1, "classifier.min_steps": 5, "classifier.epochs": 1}
+    few = {
+        "codec.name": "autoencoder",
+        "codec.min_steps": 5,
+        "codec.epochs": 1,
+        "classifier.min_steps": 5,
+        "classifier.epochs": 1,
+    }
     return override(preset("fast", (1, 8, 8)), {"seed": 1, "unit": 16, **few})
 
 
@@ -224,7 +230,8 @@ def test_two_processes_do_not_share_a_run(stream, settings, tmp_path):
         experiment.run(stream, "finetune", settings, tmp_path)
 
 
-RUN = ["run", "digits", "--tasks", "3", "--method", "finetune,logcl", "--set", "unit=256", "--set",
+RUN = ["run", "digits", "--tasks", "3", "--method", "finetune,logcl", "--codec", "autoencoder",
+       "--set", "unit=256", "--set",
        "codec.min_steps=60", "--set", "codec.epochs=1", "--set", "classifier.min_steps=60",
        "--set", "classifier.epochs=1"]  # fmt: skip
 

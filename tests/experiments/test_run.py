@@ -22,6 +22,7 @@ def stream():
 @pytest.fixture(scope="module")
 def settings():
     changes = {
+        "codec.name": "autoencoder",
         "codec.min_steps": 100,
         "codec.epochs": 2,
         "classifier.min_steps": 60,

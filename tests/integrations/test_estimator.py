@@ -570,7 +570,7 @@ def test_unknown_presets_and_settings_are_refused(iris):
 
 
 def test_table_with_the_published_method(iris, quick):
-    quick = {**quick, "codec.warm_up_epochs": 1, "labels.training.min_steps": 0}
+    quick = {**quick, "codec.name": "index", "codec.warm_up_epochs": 1, "labels.training.min_steps": 0}
     clf = LogCLClassifier(preset="paper-cpu", unit=64, settings=quick, random_state=0).fit(iris[0], iris[2])
     assert clf.memory_.settings.codec.network == "superposed"
     assert clf.predict(iris[1]).shape == (38,)

@@ -95,7 +95,7 @@ def test_the_path_decides_the_format(tmp_path):
 def test_commands_write_logs_too(logcl, tmp_path, digits):
     np.savez(tmp_path / "task.npz", x=digits[0][:80], y=digits[1][:80])
     path = tmp_path / "pets.logcl"
-    settings = ("codec.epochs=1", "codec.min_steps=2", "classifier.min_steps=2")
+    settings = ("codec.name=autoencoder", "codec.epochs=1", "codec.min_steps=2", "classifier.min_steps=2")
     brief = [word for setting in settings for word in ("--set", setting)]
     ran = logcl("absorb", path, tmp_path / "task.npz", "--unit", 32, *brief, "--log", tmp_path / "log.jsonl")
     assert ran.code == 0, ran.err

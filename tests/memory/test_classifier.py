@@ -19,7 +19,12 @@ from tests.helpers import page_of
 @pytest.fixture
 def memory(tmp_path, digits) -> Memory:
     x, y = digits
-    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=64, settings={"codec.min_steps": 300})
+    memory = Memory.open(
+        tmp_path / "m.logcl",
+        (1, 8, 8),
+        unit=64,
+        settings={"codec.name": "autoencoder", "codec.min_steps": 300},
+    )
     for classes in ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)):
         mine = np.flatnonzero(np.isin(y[:900], classes))
         memory.absorb(x[mine], y[mine])
@@ -142,7 +147,7 @@ class TestSize:
         def refuse(*given):
             raise AssertionError("it was built")
 
-        settings = {"classifier.network": "mlp", "classifier.width": 1024, "codec.min_steps": 10}
+        settings = {"classifier.network": "mlp", "classifier.width": 1024}
         memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=64, settings=settings)
         memory.absorb(digits[0][:70], digits[1][:70])
         monkeypatch.setattr("logcl.memory.classifier.new_network", refuse)

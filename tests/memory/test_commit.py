@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from logcl import Classifier, Memory
-from logcl.core.errors import CannotWrite, NotReported
+from logcl.core.errors import CannotWrite, NotReported, Poor
 from logcl.core.progress import Silent
 from logcl.integrations.logs import CSVLog, JSONLinesLog
 from logcl.memory.presets import preset
@@ -57,6 +57,22 @@ def test_an_observer_that_fails_after_the_commit_is_a_warning(memory, digits):
         done = memory.absorb(digits[0][:40], digits[1][:40], callbacks=[fail, lambda m: seen.append(m.what)])
     assert done.n == memory.n == 40
     assert "memory" in seen
+
+
+def test_quality_that_a_codec_does_not_reach_is_said(tmp_path, digits):
+    """An autoencoder has as many numbers for an image as its settings say, whatever is asked for."""
+    brief = {"codec.epochs": 1, "codec.min_steps": 10, "codec.bytes_per_sample": None}
+    settings = {"codec.name": "autoencoder", "codec.psnr": 38, "codec.symbols": 4, **brief}
+    memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=32, settings=settings)
+    with pytest.warns(
+        Poor, match=r"m\.logcl: images are replayed with \d+\.\d dB, although 38 dB were asked"
+    ):
+        memory.absorb(digits[0][:64], digits[1][:64])
+    assert memory.n == 64
+    better = Memory.open(tmp_path / "better.logcl", (1, 8, 8), unit=32, settings={"codec.psnr": 38})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        better.absorb(digits[0][:64], digits[1][:64])
 
 
 @pytest.mark.parametrize("log", [CSVLog, JSONLinesLog])

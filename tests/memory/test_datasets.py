@@ -15,7 +15,7 @@ from logcl.core.sharding import Shard
 @pytest.fixture(scope="module")
 def memory(tmp_path_factory, digits):
     """Three levels and a buffer: 230 samples whose labels are their sample indices."""
-    quick = {"codec.min_steps": 0, "codec.epochs": 2}
+    quick = {"codec.name": "autoencoder", "codec.min_steps": 0, "codec.epochs": 2}
     path = tmp_path_factory.mktemp("memory") / "pets.logcl"
     memory = Memory.open(path, (1, 8, 8), unit=32, settings=quick)
     memory.absorb(digits[0][:230], np.arange(1, 231))

@@ -160,9 +160,10 @@ def test_a_class_belongs_to_the_level_that_holds_most_of_it():
     assert gap.gap is None  # only one level has test images
 
 
-@pytest.mark.parametrize("preset_name", ["fast", "paper-cpu"])
-def test_a_real_memory(tmp_path, digits, quick, preset_name):
-    memory = Memory.open(tmp_path / "m.logcl", SHAPE, preset=preset_name, unit=64, settings=quick)
+@pytest.mark.parametrize(("preset_name", "codec"), [("fast", "autoencoder"), ("paper-cpu", "index")])
+def test_a_real_memory(tmp_path, digits, quick, preset_name, codec):
+    settings = {**quick, "codec.name": codec}
+    memory = Memory.open(tmp_path / "m.logcl", SHAPE, preset=preset_name, unit=64, settings=settings)
     memory.absorb(digits[0][:200], digits[1][:200])
     classifier = Classifier.train(memory)
     places = {label: number for number, label in enumerate(memory.classes)}

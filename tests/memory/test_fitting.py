@@ -20,7 +20,7 @@ from logcl.memory.settings import override
 from tests.helpers import smooth
 
 SHAPE = (1, 8, 8)
-FEW = {"codec.epochs": 1, "codec.min_steps": 10, "codec.width": 8}
+FEW = {"codec.name": "autoencoder", "codec.epochs": 1, "codec.min_steps": 10, "codec.width": 8}
 
 
 def fit(digits, changes: dict) -> Fit:

@@ -22,7 +22,7 @@ from logcl.memory.samples import Run, Samples
 SHAPE, UNIT, LAST = (1, 8, 8), 8, 61
 FEW = {"codec.epochs": 1, "codec.min_steps": 20, "classifier.epochs": 1, "classifier.min_steps": 4}
 CHOICES = {
-    "autoencoder": {**FEW, "codec.width": 8},
+    "autoencoder": {**FEW, "codec.name": "autoencoder", "codec.width": 8},
     "cosine": {"codec.name": "cosine"},
     "index": {**FEW, "codec.name": "index", "codec.network": "mlp", "codec.bits": 16, "codec.width": 8,
               "codec.warm_up_epochs": 1, "labels.kind": "labeller", "labels.training.epochs": 1,
@@ -242,7 +242,13 @@ def test_a_memory_that_counts_wrong_is_refused(thinned):
 @pytest.fixture
 def sharing(tmp_path, digits) -> Memory:
     """Levels 1 and 0 of units of 16, both decoded with the weights of level 1."""
-    settings = {**FEW, "codec.width": 8, "codec.smallest": 1, "codec.keep_encoder": True}
+    settings = {
+        **FEW,
+        "codec.name": "autoencoder",
+        "codec.width": 8,
+        "codec.smallest": 1,
+        "codec.keep_encoder": True,
+    }
     memory = Memory.open(tmp_path / "m.logcl", SHAPE, unit=16, settings=settings)
     memory.absorb(digits[0][:48], digits[1][:48])
     header, now = memory.file.header(), memory.snapshot()
@@ -283,7 +289,13 @@ def test_weights_stay_while_a_level_needs_them(sharing, digits):
 
 
 def test_weights_stay_until_both_levels_that_need_them_are_retired(tmp_path, digits):
-    settings = {**FEW, "codec.width": 8, "codec.smallest": 1, "codec.keep_encoder": True}
+    settings = {
+        **FEW,
+        "codec.name": "autoencoder",
+        "codec.width": 8,
+        "codec.smallest": 1,
+        "codec.keep_encoder": True,
+    }
     memory = Memory.open(tmp_path / "m.logcl", SHAPE, unit=8, settings=settings)
     memory.absorb(digits[0][:40], digits[1][:40])  # levels 2 and 0
     header, now = memory.file.header(), memory.snapshot()

@@ -20,7 +20,7 @@ from logcl.memory.settings import Settings, override
 from logcl.nn import blobs
 from tests.helpers import CountingProgress, codecs_of, reread
 
-TRAINED = {"codec.width": 128, "codec.min_steps": 400}
+TRAINED = {"codec.name": "autoencoder", "codec.width": 128, "codec.min_steps": 400}
 INDEX = {
     **TRAINED, "codec.name": "index", "codec.network": "mlp", "codec.bits": 256, "codec.weights": "int8",
     "codec.learning_rate": 1e-2, "codec.patience": 8,
@@ -36,7 +36,7 @@ MODES = {
     "index, labeller": {**INDEX, "labels.kind": "labeller"},
     "index, superposed": {**INDEX, "codec.network": "superposed", "codec.bits": 5},
 }
-FEW = {"codec.min_steps": 1, "codec.epochs": 1}
+FEW = {"codec.name": "autoencoder", "codec.min_steps": 1, "codec.epochs": 1}
 
 
 def options(changes: dict) -> Settings:
@@ -93,7 +93,12 @@ def test_bytes_hold_the_same_model(fitted):
 def test_index_codes_cost_no_bytes_per_sample(digits):
     sizes = {}
     for count in (128, 512):
-        model, _ = LocalModel.fit(Slot(0, 1, count), take(digits, count), options({**INDEX, **FEW}), 0)
+        model, _ = LocalModel.fit(
+            Slot(0, 1, count),
+            take(digits, count),
+            options({**INDEX, "codec.min_steps": 1, "codec.epochs": 1}),
+            0,
+        )
         sizes[count] = len(model.to_bytes())
     labels = (512 - 128) * 4 / 8
     assert abs(sizes[512] - sizes[128] - labels) < 64
@@ -171,7 +176,8 @@ def test_sizes_by_level_hold_for_bytes(digits, level):
     """The paper's ratio of model j to the largest, for decoder and labeller together."""
     labeller = {"kind": "labeller", "width": 32, "training.min_steps": 1, "training.epochs": 1}
     labels = {f"labels.{name}": value for name, value in labeller.items()}
-    settings = options({**INDEX, **FEW, **labels, "codec.warm_up_epochs": 1})
+    brief = {"codec.min_steps": 1, "codec.epochs": 1, "codec.warm_up_epochs": 1}
+    settings = options({**INDEX, **labels, **brief})
     models = [LocalModel.fit(Slot(j, 1, 64), take(digits, 64), settings, top_level=4)[0] for j in (level, 4)]
     sizes = [len(model.to_bytes()) + len(model.codec.to_bytes()) for model in models]
     assert 0.85 * size_ratio(level, 4) <= sizes[0] / sizes[1] <= size_ratio(level, 4) + 0.03
@@ -284,7 +290,13 @@ def test_forged_cosine_levels_are_refused(digits, lie):
         LocalModel.from_bytes(forged(genuine.to_bytes(), lie), {}, "level-0")
 
 
-KEPT = {"codec.network": "conv", "codec.keep_encoder": True, "codec.smallest": 1, "codec.width": 128}
+KEPT = {
+    "codec.name": "autoencoder",
+    "codec.network": "conv",
+    "codec.keep_encoder": True,
+    "codec.smallest": 1,
+    "codec.width": 128,
+}
 
 
 def test_only_the_largest_level_keeps_its_encoder_and_others_start_from_it(digits):

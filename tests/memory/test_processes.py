@@ -59,7 +59,7 @@ def memory(tmp_path, digits) -> Memory:
         tmp_path / "m.logcl",
         (1, 8, 8),
         unit=32,
-        settings={"codec.min_steps": STEPS, "codec.epochs": 1},
+        settings={"codec.name": "autoencoder", "codec.min_steps": STEPS, "codec.epochs": 1},
     )
     memory.absorb(digits[0][:20], digits[1][:20])  # stays in the buffer: quick
     return memory
@@ -107,7 +107,7 @@ def test_ctrl_c_while_torch_is_being_loaded(memory):
 def test_an_interrupted_run_resumes_with_the_same_command(tmp_path):
     out = tmp_path / "run"
     command = ["run", "digits", "--tasks", 2, "--out", out, "--evaluate", "final"]
-    command += ["--set", f"codec.min_steps={STEPS}", "--set", "codec.epochs=1"]
+    command += ["--codec", "autoencoder", "--set", f"codec.min_steps={STEPS}", "--set", "codec.epochs=1"]
     process = start(*command)
     wait_for((out / "memory.logcl").exists)
     time.sleep(0.3)

@@ -15,6 +15,7 @@ from logcl.memory.salvage import salvage
 from tests.helpers import page_of
 
 FEW = {
+    "codec.name": "autoencoder",
     "codec.epochs": 1,
     "codec.min_steps": 20,
     "classifier.epochs": 1,
@@ -25,6 +26,7 @@ QUICK = {
     "fast": FEW,
     "paper-cpu": {
         **FEW,
+        "codec.name": "index",
         "codec.warm_up_epochs": 1,
         "labels.training.epochs": 1,
         "labels.training.min_steps": 5,

@@ -16,7 +16,7 @@ def targets(codec: CodecSettings) -> tuple[float | None, float | None]:
 
 
 def test_presets_have_one_target_where_the_rate_can_be_chosen_and_none_elsewhere():
-    assert targets(preset("fast", GREY).codec) == (8, None)
+    assert targets(preset("fast", GREY).codec) == (None, 26.5)
     assert targets(preset("fast", COLOUR).codec) == (None, 30)
     for name in ("paper-cpu", "paper"):
         assert targets(preset(name, COLOUR).codec) == (None, None)
@@ -38,14 +38,15 @@ def test_another_codec_starts_from_its_own_settings():
     assert set(settings.codec.model_dump()) == {"name", "bytes_per_sample", "psnr"}
     back = override(settings, {"codec.name": "autoencoder", "codec.psnr": 20})
     assert targets(back.codec) == (None, 20)
-    assert override(back, {"codec.bytes_per_sample": 8}) == preset("fast", GREY)
+    assert targets(override(back, {"codec.bytes_per_sample": 8}).codec) == (8, None)
+    assert override(back, {"codec.name": "auto", "codec.psnr": 26.5}) == preset("fast", GREY)
     assert override(settings, {"codec.name": "cosine"}) == settings
 
 
 CONTRADICTIONS = {
     "two targets": ({"codec.psnr": 30, "codec.bytes_per_sample": 9}, "needs either bytes_per_sample or psnr"),
     "bytes of an index": ({"codec.name": "index", "codec.bytes_per_sample": 9}, "no setting 'codec.bytes"),
-    "bits of an autoencoder": ({"codec.bits": 9}, "no setting 'codec.bits'"),
+    "bits of an autoencoder": ({"codec.name": "autoencoder", "codec.bits": 9}, "no setting 'codec.bits'"),
     "epochs of cosines": ({"codec.name": "cosine", "codec.epochs": 9}, "no setting 'codec.epochs'"),
     "an index for planes": ({"codec.name": "index", "codec.network": "conv"}, "codec.network"),
     "no bytes": ({"codec.bytes_per_sample": 0}, "greater than 0"),

@@ -15,11 +15,12 @@ from logcl.core.progress import Silent
 from logcl.memory import staging
 from logcl.memory.staging import task_digest
 
-FEW = {"codec.epochs": 1, "codec.min_steps": 20}
+FEW = {"codec.name": "autoencoder", "codec.epochs": 1, "codec.min_steps": 20}
 QUICK = {
     "fast": FEW,
     "paper-cpu": {
         **FEW,
+        "codec.name": "index",
         "codec.warm_up_epochs": 1,
         "labels.training.epochs": 1,
         "labels.training.min_steps": 5,

@@ -207,7 +207,11 @@ def test_an_interrupted_run_has_the_result_of_an_uninterrupted_one(name, changes
     x, y = digits
     members = [np.flatnonzero(np.isin(y, group))[:30] for group in ((0, 1), (2, 3), (4, 5))]
     stream = Stream("digits", NAMES, x, y, tuple(members), x[1000:1100], y[1000:1100])
-    few = {"codec.min_steps": 5, "labels.training.min_steps": 5, "classifier.min_steps": 5}
+    few = {
+        "codec.min_steps": 5,
+        "labels.training.min_steps": 5,
+        "classifier.min_steps": 5,
+    }
     settings = problem(tmp_path, name, {**few, **changes, "unit": 16}).settings
     options = {key: 5 for key in OPTIONS.get(name, ()) if key.endswith("min_steps")}
 

@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # Ray's own sockets and pipes
 ]
 
-SETTINGS = {"codec.min_steps": 200, "codec.epochs": 1, "classifier.epochs": 3}
+SETTINGS = {"codec.name": "autoencoder", "codec.min_steps": 200, "codec.epochs": 1, "classifier.epochs": 3}
 
 
 class Seen(Silent):
@@ -234,7 +234,13 @@ def is_alive(pid):
     return True
 
 
-QUICK = {"codec.min_steps": 4, "codec.epochs": 1, "classifier.min_steps": 4, "classifier.epochs": 1}
+QUICK = {
+    "codec.name": "autoencoder",
+    "codec.min_steps": 4,
+    "codec.epochs": 1,
+    "classifier.min_steps": 4,
+    "classifier.epochs": 1,
+}
 CELLS = [
     Cell(stream="digits", method=method, changes=QUICK, tasks=2, thinning=Thinning(per_class=5))
     for method in ("logcl", "joint", "er")

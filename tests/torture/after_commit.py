@@ -19,7 +19,7 @@ from tests.torture.commands import save_tasks, start
 from tests.torture.outcome import Outcome, Tally
 
 _SIZES = (40, 20)  # the second stays in the buffer: if a log fails during training, the task is refused
-_QUICK = {"codec.epochs": 1, "codec.min_steps": 0}
+_QUICK = {"codec.name": "autoencoder", "codec.epochs": 1, "codec.min_steps": 0}
 
 
 class Unprintable(Exception):

@@ -13,7 +13,7 @@ from tests.torture.commands import save_tasks, start
 from tests.torture.outcome import Outcome, Tally
 
 _SIZES = (30, 47)
-_QUICK = ("--unit", 32, "--set", "codec.epochs=1", "--set", "codec.min_steps=0")
+_QUICK = ("--unit", 32, "--codec", "autoencoder", "--set", "codec.epochs=1", "--set", "codec.min_steps=0")
 _KILLED = 0.2
 """Share of the attempts in which one of the two is killed."""
 

@@ -14,8 +14,8 @@ from tests.torture.life import Content, content
 from tests.torture.outcome import Outcome, Tally
 
 _QUICK = {
-    "codec.epochs": 1, "codec.min_steps": 20, "classifier.epochs": 1, "classifier.min_steps": 4,
-    "classifier.width": 4,
+    "codec.name": "autoencoder", "codec.epochs": 1, "codec.min_steps": 20,
+    "classifier.epochs": 1, "classifier.min_steps": 4, "classifier.width": 4,
 }  # fmt: skip
 
 

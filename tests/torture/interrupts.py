@@ -14,7 +14,7 @@ from logcl.core.errors import LogCLError
 from tests.torture.commands import Interrupt, save_tasks, start
 from tests.torture.outcome import Outcome, Tally
 
-_QUICK = ("--unit", 32, "--set", "codec.epochs=1", "--set", "codec.min_steps=0")
+_QUICK = ("--unit", 32, "--codec", "autoencoder", "--set", "codec.epochs=1", "--set", "codec.min_steps=0")
 _NEVER = 10**9
 
 

@@ -31,15 +31,18 @@ _QUICK = {
 }  # fmt: skip
 _INDEX = {"codec.name": "index", "labels.kind": "labeller", "codec.width": 8}
 KINDS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
-    "fast": ("fast", (1, 8, 8), {"codec.width": 8}),
-    "half": ("fast", (1, 8, 8), {"codec.weights": "half"}),
+    "fast": ("fast", (1, 8, 8), {"codec.name": "autoencoder", "codec.width": 8}),
+    "half": ("fast", (1, 8, 8), {"codec.name": "autoencoder", "codec.weights": "half"}),
     "superposed": ("paper-cpu", (1, 8, 8), {"codec.bits": 5, "codec.width": 16}),
     "binplay": ("fast", (1, 8, 8), {**_INDEX, "codec.network": "binplay", "labels.network": "lenet"}),
     "index": (
         "fast", (1, 8, 8),
         {**_INDEX, "codec.network": "mlp", "labels.network": "convnet", "classifier.network": "mlp"},
     ),
-    "conv": ("fast", (1, 8, 8), {"codec.network": "conv", "codec.keep_encoder": True}),
+    "conv": (
+        "fast", (1, 8, 8),
+        {"codec.name": "autoencoder", "codec.network": "conv", "codec.keep_encoder": True},
+    ),
     "cosine": ("fast", (3, 32, 32), {"classifier.network": "resnet18"}),
     "tiles": ("fast", (3, 8, 40), {"codec.name": "cosine", "codec.psnr": 25}),
     "avif": ("fast", (3, 32, 32), {"codec.name": "image_file", "codec.format": "avif"}),

@@ -58,7 +58,7 @@ def trial(readers: int, rounds: int, folder: Path) -> Outcome:
 def _tasks(folder: Path) -> list[Path]:
     folder.mkdir(parents=True)
     task = next(iter(open_stream("digits", tasks=1)))
-    recipe = {"codec.epochs": 1, "codec.min_steps": 60}
+    recipe = {"codec.name": "autoencoder", "codec.epochs": 1, "codec.min_steps": 60}
     Memory.open(folder / "m.logcl", (1, 8, 8), unit=_UNIT, settings=recipe)
     paths = []
     for number in range(_TASKS):

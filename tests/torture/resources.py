@@ -47,7 +47,8 @@ from logcl.codecs import pyramid as pyramid_codec
 from logcl.codecs.base import Codec
 from logcl.codecs.bits import pack_integers
 from logcl.codecs.containers import CONTAINERS
-from logcl.codecs.context import ContextCoder, ContextModel
+from logcl.codecs.context_coder import ContextCoder
+from logcl.codecs.context_model import ContextModel
 from logcl.codecs.image_file import ImageFile
 from logcl.codecs.pixels import Pixels
 from logcl.codecs.pyramid_codes import joined
@@ -295,7 +296,7 @@ def pyramid(folder: Path, rng: random.Random, size: int) -> bytes:
     together = rng.choice([1, full])
     blank = pyramid_codec._encoded(np.full((together, *shape), 77, np.uint8), step)[0]
     noise = pyramid_codec._encoded(np.random.default_rng(0).integers(0, 256, (1, *shape), np.uint8), step)[0]
-    spec = {"name": "pyramid", "image_shape": shape, "networks": 1, "step": step}
+    spec = {"name": "pyramid", "image_shape": shape, "networks": pyramid_codec.LATEST, "step": step}
     n, padding = _claimed(rng, size, pyramid_codec.Pyramid, spec, 8 * size)
     codes = joined([noise, *[blank] * max(min(n // together, size // blank.streams.words.nbytes), 1)])
     settings = {"codec.name": "pyramid"}

@@ -16,7 +16,7 @@ from logcl import Memory
 from logcl.core.errors import Busy
 from tests.torture import after_commit, first_writers, flips, interrupts, kills, readers
 
-QUICK = {"codec.epochs": 1, "codec.min_steps": 20}
+QUICK = {"codec.name": "autoencoder", "codec.epochs": 1, "codec.min_steps": 20}
 
 
 @pytest.mark.long

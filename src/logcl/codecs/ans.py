@@ -25,6 +25,8 @@ from logcl.core.errors import Damaged
 BITS = 14
 TOTAL = 1 << BITS
 """What the frequencies of all symbols sum to."""
+COST = (BITS - np.log2(np.maximum(np.arange(TOTAL + 1), 1))).astype(np.float32)
+"""Bits of a symbol by its frequency."""
 _LOWEST = 1 << 16  # the smallest state between symbols, and the first state of every stream
 _STATE = 2  # words of the final state, with which a stream begins
 
@@ -73,6 +75,13 @@ def restore(arrays: Mapping[str, NDArray[np.generic]], streams: int, name: str) 
     if not _STATE <= lengths.min() <= lengths.max() <= available or lengths.sum() != available:
         raise damaged(name, "streams have the wrong size")
     return Streams(lengths, np.ascontiguousarray(content).view("<u2").astype(np.uint16))
+
+
+def columns(count: int, together: int) -> NDArray[np.intp]:
+    """Where images that share streams stand: the first of every stream, then the second, and so on."""
+    streams = -(-count // together)
+    image = np.arange(count)
+    return image % together * streams + image // together
 
 
 def join(parts: list[Streams]) -> Streams:

@@ -56,6 +56,10 @@ class CodecSettings(Frozen):
         del image_shape, samples
         return None
 
+    def describes(self, spec: CodecSpec) -> bool:
+        """Whether a codec of this spec can have been made with these settings."""
+        return spec.name == self.name
+
 
 class RateSettings(CodecSettings):
     """Settings of a codec whose rate can be chosen: by bytes or by quality."""

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from logcl.codecs import ans
 from logcl.codecs.base import Rows
-from logcl.codecs.context import ContextCoder, Symbols
+from logcl.codecs.context_coder import ContextCoder
+from logcl.codecs.context_model import Symbols
 from logcl.core.errors import Damaged
 
 

@@ -68,6 +68,10 @@ class ImageFileSettings(RateSettings):
         suits = _possible(image_shape) and features.check("avif")
         return cls.for_images(image_shape) if suits else None
 
+    def describes(self, spec: CodecSpec) -> bool:
+        """A memory's files are all of one format: they are never decoded to be merged."""
+        return isinstance(spec, ImageFileSpec) and spec.format == self.format
+
 
 class ImageFileSpec(CodecSpec):
     """What decoding needs beside the shells, and the quality of the newest samples."""

@@ -1,6 +1,6 @@
 """A few shades of grey, coded in context: for writing, drawings, and whatever has flat backgrounds.
 
-    image ── nearest of K shades, or one that takes fewer bits ── symbol ── context.py ── stream
+    image ── nearest of K shades, or one that takes fewer bits ── symbol ── context_coder.py ── stream
 
 No transform: a stroke is a few sharp edges, which frequencies describe badly and neighbours predict well.
 """
@@ -20,17 +20,17 @@ from torch import Tensor
 
 from logcl.codecs import ans
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
-from logcl.codecs.context import (
+from logcl.codecs.context_coder import ContextCoder
+from logcl.codecs.context_codes import ContextCodes, joined
+from logcl.codecs.context_model import (
     LARGEST_INPUT,
     MOST_SYMBOLS,
-    ContextCoder,
     ContextModel,
     Floats,
     Lattice,
     Symbols,
     train,
 )
-from logcl.codecs.context_codes import ContextCodes, joined
 from logcl.codecs.rate_control import TRIALS, Encoded, RateControl, Scale, runs
 from logcl.codecs.shades import lloyd, quality_of
 from logcl.core.errors import BadSettings
@@ -86,7 +86,7 @@ class PixelsSettings(RateSettings):
     def candidate(cls, image_shape: ImageShape, samples: int) -> PixelsSettings | None:
         """For small grey images, if there are enough to train a network on."""
         _, height, width = image_shape
-        suits = _possible(image_shape) and 64 < height * width <= _LARGEST_IMAGE and samples > 1
+        suits = _possible(image_shape) and 64 <= height * width <= _LARGEST_IMAGE and samples > 1
         return cls.for_images(image_shape) if suits else None
 
 

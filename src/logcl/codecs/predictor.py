@@ -10,7 +10,7 @@ in any order of summation; all else is integers and tables: every machine finds 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -141,7 +141,7 @@ class Networks:
     """Per layer, negative powers of two that sums are multiplied by: (kinds, outputs, 1)."""
 
     @staticmethod
-    def of(arrays: dict[str, NDArray[Any]], name: str) -> Networks:
+    def of(arrays: Mapping[str, NDArray[Any]], name: str) -> Networks:
         """Those of this name in a file that `tools/train_pyramid.py` wrote."""
         weights, biases, scales = [], [], []
         unit = INPUT_UNIT

@@ -2,7 +2,7 @@
 
     image ── 4x4 transforms, of their means again ── / step ── integers ── pyramid_streams.py ── streams
 
-The networks that predict the integers come with this package; they were trained on photographs of clothes.
+The networks that predict the integers come with this package; they were trained on photographs.
 So nothing is trained, a memory holds no weights, and a sample's integers are kept when levels merge.
 """
 
@@ -21,8 +21,9 @@ from torch import Tensor
 from logcl.codecs import pyramid_context, pyramid_streams
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
 from logcl.codecs.pyramid_codes import PyramidCodes, joined
-from logcl.codecs.pyramid_context import STEPS
+from logcl.codecs.pyramid_context import STEPS, Format
 from logcl.codecs.pyramid_layout import SIDE
+from logcl.codecs.pyramid_networks import LATEST
 from logcl.codecs.rate_control import TRIALS, Encoded, RateControl, Scale, runs
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.images import squared_errors
@@ -59,7 +60,7 @@ class PyramidSettings(RateSettings):
         """For small images."""
         del samples
         _, height, width = image_shape
-        suits = _possible(image_shape) and 64 < height * width <= _FAST_IMAGE
+        suits = _possible(image_shape) and 64 <= height * width <= _FAST_IMAGE
         return cls.for_images(image_shape) if suits else None
 
 
@@ -68,7 +69,7 @@ class PyramidSpec(CodecSpec):
 
     name: Literal["pyramid"] = "pyramid"
     image_shape: ImageShape
-    networks: Literal[1]
+    networks: Literal[1, 2]
     """Version of the networks in this package."""
     step: int = Field(ge=0, lt=STEPS)
     """Number of the step of the newest samples, see `pyramid_context.step_of`."""
@@ -98,6 +99,10 @@ class Pyramid(Codec):
     def __init__(self, spec: PyramidSpec) -> None:
         self.spec = spec
 
+    @property
+    def _format(self) -> Format:
+        return Format(self.spec.shape, self.spec.networks)
+
     @classmethod
     def fit(
         cls, samples: FitInput, settings: PyramidSettings, work: Work, starts: Sequence[Codec] = ()
@@ -116,7 +121,14 @@ class Pyramid(Codec):
         images = samples.new if kept else samples.x
         alike = [codec for codec, _ in merged[::-1]] + [codec for codec in starts if _suits(codec, shape)]
         step = alike[0].spec.step if alike else None
-        parts: list[PyramidCodes] = [codes for _, codes in merged] if kept else []
+        parts: list[PyramidCodes] = []
+        if kept:
+            parts = [
+                codes
+                if codec.spec.networks == LATEST
+                else codes.recoded(codes.steps.astype(np.int64), LATEST)
+                for codec, codes in merged
+            ]
         order = np.arange(len(samples))
         with work.counting(cls.steps(settings, len(samples), warm=bool(alike))) as made:
             if len(images):
@@ -133,12 +145,12 @@ class Pyramid(Codec):
                     blocks, step = control.encode(images[start - first : stop - first], step)
                     parts += [block.codes for block in blocks]
                     order[start:stop] = start + np.concatenate([block.rows for block in blocks])
-        codec = cls(PyramidSpec(image_shape=shape, networks=1, step=step or 0))
+        codec = cls(PyramidSpec(image_shape=shape, networks=LATEST, step=step or 0))
         return Fitted(codec, joined(parts), order, kept and bool(samples.merged))
 
     def encode(self, x: NDArray[np.uint8]) -> PyramidCodes:
         """Codes with the step of the newest samples."""
-        return _encoded(x, self.spec.step)[0]
+        return _encoded(x, self.spec.step, self.spec.networks)[0]
 
     def decode(self, codes: PyramidCodes, rows: Rows) -> Tensor:
         """Images (m, C, H, W)."""
@@ -151,12 +163,7 @@ class Pyramid(Codec):
         coarse = np.maximum(steps - round(pyramid_context.PER_OCTAVE * math.log2(factor)), 0)
         if np.array_equal(coarse, steps):
             return codes
-        many = pyramid_context.at_once(self.spec.shape) * pyramid_context.together(self.spec.shape)
-        done, parts = 0, []
-        for part in codes.parts(many):
-            parts.append(part.recoded(coarse[done : done + len(part.counts)], pyramid_streams.WORTH))
-            done += len(part.counts)
-        return joined(parts)
+        return codes.recoded(coarse, self.spec.networks, pyramid_streams.WORTH)
 
     @classmethod
     def restore(cls, spec: PyramidSpec, weights: Mapping[str, Tensor], name: str) -> Pyramid:
@@ -170,7 +177,7 @@ class Pyramid(Codec):
     ) -> PyramidCodes:
         """Streams, and what they hold."""
         del level_bytes  # every stream has its own bytes
-        return PyramidCodes.restore(tensors, len(indices), self.spec.shape, name)
+        return PyramidCodes.restore(tensors, len(indices), self._format, name)
 
     @classmethod
     def effort(cls, spec: Mapping[str, Any], image_shape: ImageShape) -> int:
@@ -187,19 +194,24 @@ class Pyramid(Codec):
         return samples + TRIALS * min(samples, _TRIED)
 
 
-def _encoded(x: NDArray[np.uint8], step: int) -> tuple[PyramidCodes, NDArray[np.float64]]:
+def _encoded(
+    x: NDArray[np.uint8], step: int, networks: int = LATEST
+) -> tuple[PyramidCodes, NDArray[np.float64]]:
     """Codes, and the squared error of each image."""
     shape: ImageShape = (x.shape[1], x.shape[2], x.shape[3])
+    format_ = Format(shape, networks)
     group = pyramid_context.together(shape)
     many = pyramid_context.at_once(shape) * group
     parts, errors = [], []
     for start in range(0, len(x), many):
         some = x[start : start + many]
         streams = -(-len(some) // group)
-        coded, decoded = pyramid_streams.encode(to_unit(torch.from_numpy(some)), np.full(streams, step))
+        coded, decoded = pyramid_streams.encode(
+            to_unit(torch.from_numpy(some)), np.full(streams, step), networks
+        )
         counts = np.full(streams, group)
         counts[-1] = len(some) - group * (streams - 1)
-        parts.append(PyramidCodes(coded, np.full(streams, step, np.uint8), counts.astype(np.uint8), shape))
+        parts.append(PyramidCodes(coded, np.full(streams, step, np.uint8), counts.astype(np.uint8), format_))
         errors.append(squared_errors(some, decoded.numpy()))
     return joined(parts), np.concatenate(errors)
 

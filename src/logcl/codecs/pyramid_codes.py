@@ -15,6 +15,7 @@ from torch import Tensor
 
 from logcl.codecs import ans, pyramid_context, pyramid_streams
 from logcl.codecs.base import Rows
+from logcl.codecs.pyramid_context import Format
 from logcl.core.settings import ImageShape
 
 
@@ -27,12 +28,17 @@ class PyramidCodes:
     """Number of each stream's step."""
     counts: NDArray[np.uint8]
     """Images in each stream."""
-    shape: ImageShape
+    format: Format
     name: str = "codes"
     """What an error message calls them."""
 
     def __len__(self) -> int:
         return int(self.counts.sum(dtype=np.int64))
+
+    @property
+    def shape(self) -> ImageShape:
+        """Channels, height, width."""
+        return self.format.shape
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -85,7 +91,11 @@ class PyramidCodes:
         found = torch.empty((len(self), *self.shape), dtype=torch.uint8)
         for part, images in self._batches():
             found[torch.from_numpy(images)] = pyramid_streams.decode(
-                part.streams, part.steps.astype(np.int64), part.counts.astype(np.int64), self.shape, self.name
+                part.streams,
+                part.steps.astype(np.int64),
+                part.counts.astype(np.int64),
+                self.format,
+                self.name,
             )
         return found
 
@@ -94,7 +104,7 @@ class PyramidCodes:
         parts, order = [], []
         for part, images in self._batches():
             counts, steps = part.counts.astype(np.int64), part.steps.astype(np.int64)
-            found = pyramid_streams.symbols(part.streams, steps, counts, self.shape, self.name)
+            found = pyramid_streams.symbols(part.streams, steps, counts, self.format, self.name)
             stream = np.repeat(np.arange(len(counts)), counts)
             slot = np.arange(len(images)) - np.repeat(np.cumsum(counts) - counts, counts)
             asked = np.isin(images, rows)
@@ -107,12 +117,21 @@ class PyramidCodes:
         ascending = np.argsort(np.concatenate(order))
         return whole.take(ascending[np.searchsorted(np.concatenate(order), rows, sorter=ascending)])
 
-    def recoded(self, steps: NDArray[np.int64], worth: float = 0) -> PyramidCodes:
-        """The same images with other steps."""
+    def recoded(self, steps: NDArray[np.int64], networks: int, worth: float = 0) -> PyramidCodes:
+        """The same images with other steps or networks; with equal steps and `worth` 0, losslessly."""
+        format_ = Format(self.shape, networks)
+        many = pyramid_context.at_once(self.shape) * pyramid_context.together(self.shape)
+        done, parts = 0, []
+        for part in self.parts(many):
+            parts.append(part._recoded(steps[done : done + len(part.counts)], format_, worth))
+            done += len(part.counts)
+        return joined(parts)
+
+    def _recoded(self, steps: NDArray[np.int64], format_: Format, worth: float) -> PyramidCodes:
         old, counts = self.steps.astype(np.int64), self.counts.astype(np.int64)
-        found = pyramid_streams.symbols(self.streams, old, counts, self.shape, self.name)
-        streams = pyramid_streams.recode(found, counts, old, steps, self.shape, worth)
-        return replace(self, streams=streams, steps=steps.astype(np.uint8))
+        found = pyramid_streams.symbols(self.streams, old, counts, self.format, self.name)
+        streams = pyramid_streams.recode(found, counts, old, steps, format_, worth)
+        return replace(self, streams=streams, steps=steps.astype(np.uint8), format=format_)
 
     def select(self, rows: Rows) -> PyramidCodes:
         """The codes of some images, losslessly, in streams of their own."""
@@ -138,7 +157,7 @@ class PyramidCodes:
         slots = np.minimum(firsts + np.arange(room)[:, None], firsts + sizes - 1).ravel()
         steps = owners.astype(np.int64)
         given = self.part(wanted).integers(places).take(slots)
-        streams = pyramid_streams.recode(given, sizes, steps, steps, self.shape)
+        streams = pyramid_streams.recode(given, sizes, steps, steps, self.format)
         return replace(self, streams=streams, steps=owners, counts=sizes.astype(np.uint8))
 
     def tensors(self) -> dict[str, Tensor]:
@@ -150,7 +169,7 @@ class PyramidCodes:
         return {key: torch.from_numpy(array) for key, array in arrays.items()}
 
     @staticmethod
-    def restore(tensors: Mapping[str, Tensor], samples: int, shape: ImageShape, name: str) -> PyramidCodes:
+    def restore(tensors: Mapping[str, Tensor], samples: int, format_: Format, name: str) -> PyramidCodes:
         """What `tensors` gave, checked against the number of images."""
         arrays = {key: value.numpy() for key, value in tensors.items() if value.dtype == torch.uint8}
         about = arrays.get("streams", np.empty(0, np.uint8))
@@ -163,10 +182,10 @@ class PyramidCodes:
         if not whole or not content or len(content) % 2:
             raise ans.damaged(name, "streams are not described")
         steps, counts = np.frombuffer(content, np.uint8).copy().reshape(2, -1)
-        group = pyramid_context.together(shape)
+        group = pyramid_context.together(format_.shape)
         if int(counts.sum(dtype=np.int64)) != samples or not 1 <= counts.min() <= counts.max() <= group:
             raise ans.damaged(name, "streams hold another number of images")
-        return PyramidCodes(ans.restore(arrays, len(counts), name), steps, counts, shape, name)
+        return PyramidCodes(ans.restore(arrays, len(counts), name), steps, counts, format_, name)
 
 
 def joined(parts: Sequence[PyramidCodes]) -> PyramidCodes:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from importlib.resources import files
-from io import BytesIO
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from logcl.codecs import pyramid_layout as layout
-from logcl.codecs.predictor import INPUT_UNIT, UNIT, Distributions, Floats, Networks, squash
-from logcl.codecs.restoration import Restoration
+from logcl.codecs.predictor import INPUT_UNIT, UNIT, Distributions, Floats, squash
+from logcl.codecs.pyramid_networks import predictor
 from logcl.core.settings import ImageShape
 
 STEPS = 256
@@ -32,31 +29,13 @@ def step_of(index: Integers) -> NDArray[np.float64]:
     return np.asarray(2.0 ** (-np.asarray(index) / PER_OCTAVE))
 
 
-@functools.cache
-def _arrays() -> dict[str, NDArray[Any]]:
-    content = files("logcl.codecs").joinpath("pyramid-1.npz").read_bytes()
-    with np.load(BytesIO(content)) as file:
-        return {name: file[name] for name in file.files}
+class Format(NamedTuple):
+    """What must be known to read a stream."""
 
-
-@functools.cache
-def _networks(name: str) -> Networks:
-    return Networks.of(_arrays(), name)
-
-
-@functools.cache
-def restoration(channels: int) -> Restoration:
-    """The network that removes the traces of quantisation."""
-    name = f"restoration-{channels}."
-    found = {
-        key.removeprefix(name): torch.from_numpy(value.astype(np.float32))
-        for key, value in _arrays().items()
-        if key.startswith(name)
-    }
-    with torch.device("meta"):  # random weights would draw from torch's global generator
-        network = Restoration(channels)
-    network.load_state_dict(found, assign=True)
-    return network.requires_grad_(False).eval()
+    shape: ImageShape
+    """Of its images."""
+    networks: int
+    """Version of the networks that predict its integers."""
 
 
 class Wave(NamedTuple):
@@ -76,9 +55,10 @@ class Contexts:
     Arrays have images in the last axis, slot by slot: the first image of every stream, then the second, ...
     """
 
-    def __init__(self, shape: ImageShape, steps: Integers, together: int) -> None:
+    def __init__(self, format_: Format, steps: Integers, together: int) -> None:
         """steps: number of each stream's step, (streams,)."""
-        self.shape, self.together, self.streams = shape, together, len(steps)
+        self.shape, self.version = format_
+        self.together, self.streams = together, len(steps)
         self.indices = np.tile(steps, together)
         self.steps = step_of(self.indices)
         self.images = len(self.indices)
@@ -107,7 +87,7 @@ class Contexts:
             finished = [np.zeros((0, len(square), self.images), np.float32) for square in squares]
             for channel in range(channels):
                 ring = _ring(planes[channel], rows, columns)
-                networks = _networks(f"{stage.side}-{_kind(stage.side, number)}-{channel}")
+                networks = predictor(self.version, f"{stage.side}-{_kind(stage.side, number)}-{channel}")
                 known = [
                     self._known(stage, number, channel, black, square, finished[black], ring)
                     for black, square in enumerate(squares)
@@ -219,7 +199,7 @@ def _raised(stage: layout.Stage, planes: Integers, symbols: Integers) -> Integer
 def together(shape: ImageShape) -> int:
     """Images per stream at most: short streams would consist of their states."""
     size = math.prod(shape)
-    return 1 << min(max((2**13 // size).bit_length(), 1) - 1, 4)
+    return 1 << min(max((2**14 // size).bit_length(), 1) - 1, 4)
 
 
 def at_once(shape: ImageShape) -> int:

@@ -16,25 +16,24 @@ from torch import Tensor
 
 from logcl.codecs import ans
 from logcl.codecs import pyramid_layout as layout
-from logcl.codecs.context import one_thread_per_product
 from logcl.codecs.predictor import REACH, Distributions
 from logcl.codecs.pyramid_context import (
     PER_OCTAVE,
     Contexts,
+    Format,
     Integers,
     Wave,
-    restoration,
     step_of,
     together,
 )
-from logcl.core.settings import ImageShape
+from logcl.codecs.pyramid_networks import LATEST, restoration
+from logcl.core.threads import one_thread_per_product
 
 WORTH = 0.12
 """Squared error that a bit is worth, in squared steps."""
 _DIGIT = 6  # bits of integers that are coded without a prediction, together
 _DIGITS = 2  # of an escape's distance
 _FARTHEST = 2 ** (_DIGIT * _DIGITS) - 1
-_BITS = (ans.BITS - np.log2(np.maximum(np.arange(ans.TOTAL + 1), 1))).astype(np.float32)
 _ESCAPE = float(_DIGIT * _DIGITS)  # bits that an escape takes beside its own
 _RESTORED = 2**18  # values of images that are restored at once: in the network they take 40 times the room
 _NEAREST = (-1, 0, 1, 2)  # edges computed for all symbols: those of the expected one and its neighbours
@@ -80,16 +79,16 @@ class _Intervals:
 
 
 def encode(
-    images: Tensor, steps: Integers, worth: float = WORTH, restore: bool = True
+    images: Tensor, steps: Integers, networks: int = LATEST, restore: bool = True
 ) -> tuple[ans.Streams, Tensor]:
     """Images (n, C, H, W) in [0, 1] in streams of `together` images, with a step (its number) per stream.
 
     Also returns what they decode to, uint8.
     """
     count, *sides = images.shape
-    shape: ImageShape = (sides[0], sides[1], sides[2])
-    coder = Contexts(shape, steps, min(together(shape), count))
-    columns = _columns(count, coder.together)
+    shape = (sides[0], sides[1], sides[2])
+    coder = Contexts(Format(shape, networks), steps, min(together(shape), count))
+    columns = ans.columns(count, coder.together)
     placed = torch.zeros(coder.images, *shape)
     placed[columns] = images
     exact, last = layout.analyse(placed)
@@ -100,7 +99,7 @@ def encode(
     means = np.rint(last.numpy().T / coder.steps).astype(np.int64)
     absent = np.ones(coder.images, np.bool_)
     absent[columns] = False
-    streams, symbols = _encode(coder, means, scaled, absent, worth)
+    streams, symbols = _encode(coder, means, scaled, absent, WORTH)
     return streams, _rebuilt(coder, Integral(means, symbols), restore)[columns]
 
 
@@ -109,14 +108,14 @@ def recode(
     counts: Integers,
     steps: Integers,
     new_steps: Integers,
-    shape: ImageShape,
+    format_: Format,
     worth: float = 0,
 ) -> ans.Streams:
     """The same images with other steps or in other streams; with equal steps and `worth` 0, without loss.
 
     given: slot by slot, with equal room in each stream; counts: how many images each stream holds.
     """
-    coder = Contexts(shape, new_steps, given.means.shape[1] // len(counts))
+    coder = Contexts(format_, new_steps, given.means.shape[1] // len(counts))
     finer = np.tile(step_of(steps), coder.together) / coder.steps
     scaled = [(found * finer).astype(np.float32) for found in given.symbols]
     means = np.rint(given.means * finer).astype(np.int64)
@@ -171,25 +170,23 @@ def _cheapest(values: NDArray[np.float32], guess: Distributions, worth: float) -
         (inside, edges[0], edges[1], low),
         (above, start_above, edges[2], low + 1),
     ):
-        bits = _BITS[end - start] + np.where(guess.escapes(at), _ESCAPE, 0)
+        bits = ans.COST[end - start] + np.where(guess.escapes(at), _ESCAPE, 0)
         costs.append(np.square(values - symbol) + worth * bits)
     result: Integers = low + (costs[1] < costs[0])
     return result
 
 
-def decode(streams: ans.Streams, steps: Integers, counts: Integers, shape: ImageShape, name: str) -> Tensor:
+def decode(streams: ans.Streams, steps: Integers, counts: Integers, format_: Format, name: str) -> Tensor:
     """Images uint8 (n, C, H, W) of streams that hold `counts` images each."""
-    coder = Contexts(shape, steps, int(counts.max()))
+    coder = Contexts(format_, steps, int(counts.max()))
     present = (np.arange(coder.together)[:, None] < counts).ravel()
-    found = _rebuilt(coder, symbols(streams, steps, counts, shape, name))
+    found = _rebuilt(coder, symbols(streams, steps, counts, format_, name))
     return found[present][_order(counts, coder.together)]
 
 
-def symbols(
-    streams: ans.Streams, steps: Integers, counts: Integers, shape: ImageShape, name: str
-) -> Integral:
+def symbols(streams: ans.Streams, steps: Integers, counts: Integers, format_: Format, name: str) -> Integral:
     """The integers of streams that hold `counts` images each, with room for as many as the fullest holds."""
-    coder = Contexts(shape, steps, int(counts.max()))
+    coder = Contexts(format_, steps, int(counts.max()))
     absent = (np.arange(coder.together)[:, None] >= counts).ravel()
     reader = ans.Decoder(streams)
 
@@ -206,7 +203,7 @@ def symbols(
             found |= part.reshape(bits.shape) << shift
         return found
 
-    bits = np.broadcast_to(coder.mean_bits, (shape[0], coder.images))
+    bits = np.broadcast_to(coder.mean_bits, (coder.shape[0], coder.images))
     means = np.where(absent, 0, digits(bits) - (1 << bits - 1))
 
     def code(wave: Wave, guess: Distributions) -> Integers:
@@ -286,15 +283,8 @@ def _rebuilt(coder: Contexts, given: Integral, restore: bool = True) -> Tensor:
         fineness = torch.from_numpy(coder.indices / PER_OCTAVE).float()
         many = max(_RESTORED // math.prod(coder.shape), 1)
         parts = zip(images.split(many), fineness.split(many), strict=True)
-        images = torch.cat([restoration(channels)(*part).clamp_(0, 1) for part in parts])
+        images = torch.cat([restoration(coder.version, channels)(*part).clamp_(0, 1) for part in parts])
     return images.mul_(255).round_().to(torch.uint8)
-
-
-def _columns(count: int, group: int) -> NDArray[np.intp]:
-    """Where images stand: the first of every stream, then the second of every stream, and so on."""
-    streams = -(-count // group)
-    image = np.arange(count)
-    return image % group * streams + image // group
 
 
 def _order(counts: Integers, group: int) -> NDArray[np.intp]:

@@ -89,5 +89,9 @@ class NotReported(LogCLWarning):
     """Work that is committed, although a callback or log that was to report it failed."""
 
 
+class Poor(LogCLWarning):
+    """Images that are replayed with a lower quality than was asked for."""
+
+
 class Contradictory(LogCLWarning):
     """Identical images with different labels."""

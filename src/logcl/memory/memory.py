@@ -34,7 +34,7 @@ from logcl.memory.ledger import Entry, check_is_new, new_entry
 from logcl.memory.loading import Loader
 from logcl.memory.manifest import Manifest
 from logcl.memory.presets import preset as preset_settings
-from logcl.memory.reporting import announce
+from logcl.memory.reporting import announce, warn_if_poor
 from logcl.memory.settings import Settings, override
 from logcl.memory.snapshot import Snapshot
 from logcl.memory.staging import Staging, task_digest
@@ -222,6 +222,7 @@ class Memory:
             manifest = now.manifest.model_copy(update={"n": n, "last": last, "classes": classes})
             put, gone = changes(header, now, plan, fits, new, entry)
             done = Absorbed(plan, {slot: fits[slot].order for slot in parts}, tuple(resumed), n)
+            warn_if_poor(self.path, fits.values(), now.settings)
             self.file.commit(header, manifest.as_data(), put, gone)
             announce(self.file, observers, plan, entry, time.monotonic() - began)
             return done

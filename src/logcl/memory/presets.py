@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from typing import Any, Literal, NamedTuple
 
-from logcl.codecs.autoencoder import AutoencoderSettings
 from logcl.codecs.base import AutoSettings, CodecSettings
 from logcl.codecs.index import IndexSettings
 from logcl.codecs.labeller import LabelSettings
@@ -85,7 +84,7 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
     labels = LabelSettings()
     codec: CodecSettings
     if name in ("fast", "online", "offline"):
-        codec = (AutoencoderSettings if tiny else AutoSettings).for_images(image_shape)
+        codec = AutoSettings.for_images(image_shape)
     elif name == "paper-cpu":
         codec = IndexSettings.for_images(image_shape)
         labels = LabelSettings(
@@ -110,7 +109,7 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
 
 def _unit(values: int) -> int:
     """Samples per unit where nothing is trained: 64 kB of pixels, because fewer wait in the buffer, raw."""
-    return 1 << min(max(2**16 // values, 1).bit_length() - 1, 6)
+    return 1 << min(max(2**16 // max(values, 1), 1).bit_length() - 1, 6)
 
 
 def _published(dataset: str | None, channels: int) -> tuple[IndexSettings, LabelSettings, ClassifierSettings]:

@@ -173,7 +173,7 @@ def inconsistency(now: Snapshot) -> str | None:
         return f"its levels and buffer are not those of {manifest.n} samples"
     if any(level.about.codec.shape != shape for level in now.levels):
         return "a level holds images of another shape"
-    if any(level.about.codec.name != now.settings.codec.name for level in now.levels):
+    if not all(now.settings.codec.describes(level.about.codec) for level in now.levels):
         return "a level has another codec than the settings"
     try:
         distinct(now.classes)

@@ -101,8 +101,6 @@ def result(tmp_path_factory):
     from logcl.streams import open_stream
 
     changes = {
-        "codec.min_steps": 20,
-        "codec.epochs": 1,
         "classifier.min_steps": 5,
         "classifier.epochs": 1,
     }

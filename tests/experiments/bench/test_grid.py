@@ -17,7 +17,13 @@ from logcl.experiments.bench import grid
 from logcl.experiments.bench.grid import Cell, Place, Thinning, seconds_left
 from logcl.experiments.result import find, read
 
-QUICK = {"codec.min_steps": 4, "codec.epochs": 1, "classifier.min_steps": 4, "classifier.epochs": 1}
+QUICK = {
+    "codec.name": "autoencoder",
+    "codec.min_steps": 4,
+    "codec.epochs": 1,
+    "classifier.min_steps": 4,
+    "classifier.epochs": 1,
+}
 CELLS = [
     Cell(stream="digits", method=method, seed=seed, changes=QUICK, tasks=2, thinning=Thinning(per_class=5))
     for seed in (0, 1)

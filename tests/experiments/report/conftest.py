@@ -10,8 +10,6 @@ from logcl.memory.settings import override
 from logcl.streams import open_stream
 
 QUICK = {
-    "codec.min_steps": 100,
-    "codec.epochs": 2,
     "classifier.min_steps": 40,
     "classifier.epochs": 1,
 }

@@ -64,7 +64,7 @@ def test_all_parts_are_there(written):
     assert reader.tags.count("svg") == 3 + 2 + 1 + 1 + 2
     assert reader.tags.count("img") >= 4
     assert "digits, 3 tasks, 10 classes" in written
-    assert "codec.min_steps" in written
+    assert "classifier.min_steps" in written
     assert "logcl run digits" in written
 
 
@@ -176,13 +176,13 @@ def test_an_empty_report_is_refused():
 
 
 def test_runs_of_different_settings_are_not_silently_averaged(results):
-    wider = results[1].settings.codec.model_copy(update={"width": 99})
+    wider = results[1].settings.classifier.model_copy(update={"width": 99})
     changed = results[1].model_copy(
-        update={"settings": results[1].settings.model_copy(update={"codec": wider})}
+        update={"settings": results[1].settings.model_copy(update={"classifier": wider})}
     )
     (sentence,) = mixed((results[0], changed))
     assert "2 results of logcl on digits" in sentence
-    assert "codec.width" in sentence
+    assert "classifier.width" in sentence
     assert sentence in markdown(Document((results[0], changed)))
     assert f"<p>{sentence}</p>" in html(Document((results[0], changed)))
     (sentence,) = mixed((results[0], results[0]))
@@ -196,6 +196,6 @@ def test_settings_tell_methods_apart(results):
     apart, shared, runs = provenance(studies(results), results)
     assert ("er.batch", "–", "–", "10") in apart.rows or ("er.batch", "–", "10", "–") in apart.rows
     assert "budget" in [row[0] for row in apart.rows]
-    assert ("unit", "128") in shared.rows
+    assert ("unit", "64") in shared.rows
     assert runs.columns[:4] == ("stream", "method", "seed", "accuracy %")
     assert any(note.startswith("versions.torch: ") for note in runs.notes)

@@ -89,7 +89,7 @@ def test_markdown_holds_headline_summary_and_settings(results):
     assert found.startswith("# digits, 3 tasks, 10 classes\n\nWhat was asked.\n\n- final accuracy: **")
     for row in summary(results).rows:
         assert "| " + " | ".join(row) + " |" in found
-    assert "| codec.min_steps | 100 |" in found
+    assert "| classifier.min_steps | 40 |" in found
     assert "\n\n\n" not in found
 
 

@@ -40,7 +40,7 @@ from logcl.nn import blobs, networks
 from tests.helpers import codecs_of
 
 SHAPE = (1, 8, 8)
-LEVEL = {"codec.width": 8, "codec.epochs": 1, "codec.min_steps": 0}
+LEVEL = {"codec.name": "autoencoder", "codec.width": 8, "codec.epochs": 1, "codec.min_steps": 0}
 INDEX = {
     **LEVEL,
     "codec.name": "index",
@@ -440,6 +440,18 @@ def test_chunks_at_wrong_indices(places, digits):
     lying = waiting(digits, [(1, 4)])
     lying = replace(lying, manifest=lying.manifest.model_copy(update={"n": 5}))
     assert "not those of 5 samples" in inconsistency(lying)
+
+
+def test_settings_that_no_level_was_made_with(tmp_path):
+    """Files of one format beside settings of the other would all be decoded by the next merge."""
+    memory = Memory.open(tmp_path / "m.logcl", SHAPE, unit=4, settings={"codec.name": "image_file"})
+    memory.absorb(np.arange(4 * np.prod(SHAPE), dtype=np.uint8).reshape(4, *SHAPE), [0, 1, 0, 1])
+    now = memory.snapshot()
+    assert inconsistency(now) is None
+    for change in ({"codec.format": "webp"}, {"codec.name": "cosine"}):
+        settings = override(now.manifest.settings, change)
+        lying = replace(now, manifest=now.manifest.model_copy(update={"settings": settings}))
+        assert "another codec than the settings" in inconsistency(lying)
 
 
 # --- the global model -------------------------------------------------------------------------------------

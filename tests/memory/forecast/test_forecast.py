@@ -15,7 +15,7 @@ from logcl import allocation
 from logcl.core.errors import BadSettings
 from logcl.core.settings import parse_as
 from logcl.memory.file.memory_file import MemoryFile
-from logcl.memory.file.sqlite import PAGE
+from logcl.memory.file.sqlite import PAGES
 from logcl.memory.forecast.costs import Costs, pick_costs
 from logcl.memory.forecast.forecast import DAY, MAX_FILE, MAX_ROW, Load, forecast, growth
 
@@ -162,7 +162,7 @@ def test_the_limits_are_those_of_sqlite(tmp_path):
     file = MemoryFile(tmp_path / "m.logcl")
     file.create({})
     (pages,) = sqlite3.connect(file.path).execute("PRAGMA max_page_count").fetchone()
-    assert pages * PAGE >= MAX_FILE
+    assert pages * PAGES[0] >= MAX_FILE
 
 
 @given(sample_bytes=st.floats(1, 10**7), level_bytes=st.floats(0, 10**6), unit=st.integers(1, 10**6))

@@ -30,7 +30,7 @@ MAX_ENUMERATED = 2**20
 MAX_ROW = 10**9
 """Bytes of a level in the memory file: SQLite, as usually built, refuses longer rows."""
 MAX_FILE = (2**30 - 1) * PAGES[0]
-"""Bytes of a file of the smallest pages: SQLite before 3.45 allows 2^30 - 1, later ones four times as many."""
+"""Bytes of a file of the smallest pages: SQLite before 3.45 allows 2^30 - 1, later ones four times that."""
 
 
 class Load(Frozen):
