@@ -8,9 +8,10 @@ import torch
 
 from logcl.codecs.autoencoder import AutoencoderSettings, Logistic
 from logcl.codecs.base import Encoded, FitInput, Fitted
+from logcl.codecs.cosine import Cosine
 from logcl.memory.presets import preset
 from logcl.memory.settings import Settings, override
-from tests.helpers import CountingProgress, decoded, error, fit_codec, fit_input, psnr
+from tests.helpers import CountingProgress, decoded, error, fit_codec, fit_input, merge_input, psnr
 
 SHAPE = (1, 8, 8)
 
@@ -83,7 +84,7 @@ def test_a_decoder_to_start_from_is_used_and_left_alone(digits, by_bytes):
 
 def test_an_encoder_to_start_from_makes_a_fit_short(digits):
     """With both halves of a codec that knows such images, a third of the steps does as well as all."""
-    x = digits[0][512:1024]  # images that the codec has not seen
+    x = np.ascontiguousarray(digits[0][512:1024, :, :, ::-1])  # mirrored: strokes that the codec has not seen
     kept = {"codec.warm_share": 0.3, "codec.keep_encoder": True}
     settings = override(digit_settings(bytes_per_sample=8), kept).codec
     known = fit_codec(digits[0][:512], settings)
@@ -99,10 +100,10 @@ def test_an_encoder_to_start_from_makes_a_fit_short(digits):
 
 def test_a_start_with_an_encoder_is_preferred(digits):
     """Even where another codec comes from a more similar level; codecs of another size are no use."""
-    x = digits[0][:128]
+    x = 255 - digits[0][:128]
     few = override(digit_settings(bytes_per_sample=8), {"codec.min_steps": 20})
     kept = override(few, {"codec.keep_encoder": True, "codec.warm_share": 0.5})
-    plain, whole = fit_codec(x, few.codec).codec, fit_codec(x, kept.codec, seed=1).codec
+    plain, whole = fit_codec(x, few.codec).codec, fit_codec(digits[0][:128], kept.codec, seed=1).codec
     small = fit_codec(x, override(few, {"codec.width": 8}).codec).codec
     expected = decoded(fit_codec(x, kept.codec, [whole]))
     assert np.array_equal(decoded(fit_codec(x, kept.codec, [small, plain, whole])), expected)
@@ -110,6 +111,58 @@ def test_a_start_with_an_encoder_is_preferred(digits):
     assert np.array_equal(decoded(fit_codec(x, kept.codec, [small])), alone)
     never = override(kept, {"codec.warm_start": False}).codec
     assert np.array_equal(decoded(fit_codec(x, never, [whole])), alone)
+
+
+@pytest.fixture(scope="module")
+def known(digits) -> Fitted:
+    """Of a level that keeps its encoder."""
+    settings = override(digit_settings(psnr=17), {"codec.keep_encoder": True}).codec
+    return fit_codec(digits[0][:512], settings)
+
+
+@pytest.fixture(scope="module")
+def similar(digits) -> np.ndarray:
+    """Images like those that `known` was trained on, a little noisier."""
+    noise = np.random.default_rng(0).integers(-2, 3, (256, *SHAPE))
+    return (digits[0][:256].astype(int) + noise).clip(0, 255).astype(np.uint8)
+
+
+def test_similar_images_share_weights_without_training(similar, known):
+    x = similar
+    settings = override(digit_settings(psnr=17), {"codec.keep_encoder": True}).codec
+    fitted = fit_codec(x, settings, [known.codec])
+    assert fitted.codec.to_bytes() == known.codec.to_bytes()
+    assert psnr(x, decoded(fitted)) > 17 - 0.3
+
+
+def test_merged_levels_with_shared_weights_keep_their_codes(similar, known):
+    x = similar
+    settings = override(digit_settings(psnr=17), {"codec.keep_encoder": True}).codec
+    other = fit_codec(x, settings, [known.codec])
+    merged = fit_codec(merge_input(known, other, new=x), settings, [known.codec])
+    assert merged.kept
+    assert np.array_equal(decoded(merged), np.concatenate([decoded(known), decoded(other), decoded(other)]))
+
+
+def test_other_images_adapt_the_weights(digits, known):
+    x = 255 - digits[0][512:768]
+    settings = override(digit_settings(psnr=17), {"codec.keep_encoder": True}).codec
+    fitted = fit_codec(x, settings, [known.codec])
+    assert fitted.codec.to_bytes() != known.codec.to_bytes()
+
+
+def test_a_quality_out_of_reach_is_left_to_the_cosine_transform(digits):
+    """Later levels do not train in vain."""
+    x, progress = digits[0][:512], CountingProgress()
+    settings = override(digit_settings(psnr=32), {"codec.min_steps": 50}).codec
+    first = fit_codec(x[:256], settings)
+    assert isinstance(first.codec, Cosine)
+    assert settings.describes(first.codec.spec)
+    later = fit_codec(x[256:], settings, [first.codec], progress=progress)
+    assert isinstance(later.codec, Cosine)
+    assert max(progress.totals) <= 256
+    for images, fitted in ((x[:256], first), (x[256:], later)):
+        assert psnr(images, decoded(fitted)) == pytest.approx(32, abs=0.3)
 
 
 def test_other_images_are_encoded_at_the_rate_it_was_trained_for(digits):

@@ -3,7 +3,9 @@
     image ── encoder ── embedding ── × gain ── position ── round ── symbol ── entropy coder
                                                              symbol / 4 ── decoder ── image
 
-The user sets the bytes of a code or its quality; the fit finds λ, the exchange rate between the two.
+The user sets the bytes of a code or its quality; the fit finds λ, the exchange rate between the two. Levels
+share weights as long as new samples are coded about as well as those that the weights were trained on. Where
+training does not reach the quality, the cosine transform takes over.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.codecs.base import Codec, FitInput, Fitted, NetworkSpec, RateSettings
-from logcl.codecs.quantised import FINENESS, QuantisedCodec, QuantisedCodes
+from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, NetworkSpec, RateSettings
+from logcl.codecs.cosine import Cosine, CosineSettings, CosineSpec
+from logcl.codecs.quantised import FINENESS, QuantisedCodec, QuantisedCodes, joined
+from logcl.core.images import squared_errors
 from logcl.core.settings import ImageShape, Precision, Recipe, parse_as
 from logcl.nn import blobs, networks
 from logcl.nn.device import choose_device
@@ -28,6 +32,7 @@ from logcl.nn.networks import AutoencoderSpec
 from logcl.nn.training import Work, fit, seeded, shortened, total_steps
 
 _ENOUGH = 16  # images of a batch whose mean error is a good estimate
+_POORER = 1.05  # times the error asked for: 0.2 dB; or times the loss that training reached
 
 
 class AutoencoderSettings(RateSettings, Recipe):
@@ -69,6 +74,10 @@ class AutoencoderSettings(RateSettings, Recipe):
             keep_encoder=True, warm_share=0.35, epochs=20, min_steps=1600, learning_rate=5e-3, patience=8,
         )  # fmt: skip
 
+    def describes(self, spec: CodecSpec) -> bool:
+        """Its own levels, and those that it left to the cosine transform."""
+        return isinstance(spec, (AutoencoderCodecSpec, CosineSpec))
+
     def decoder(self, image_shape: ImageShape) -> AutoencoderSpec:
         """The networks of the largest level."""
         length = self.symbols
@@ -83,6 +92,8 @@ class AutoencoderCodecSpec(NetworkSpec):
     """The decoder; the encoder's networks follow from it."""
 
     name: Literal["autoencoder"] = "autoencoder"
+    loss: float = Field(0, ge=0)
+    """What training reached: mean squared error + λ · bits. 0: not known."""
 
 
 class Autoencoder(QuantisedCodec):
@@ -100,17 +111,37 @@ class Autoencoder(QuantisedCodec):
     def fit(
         cls, samples: FitInput, settings: AutoencoderSettings, work: Work, starts: Sequence[Codec] = ()
     ) -> Fitted:
-        """Train encoder and decoder, starting from those of a similar level if they have the same size."""
+        """Use the networks of another level if they suit, or train; see the top of this file."""
         shape = samples.image_shape
+        if settings.psnr is not None and any(isinstance(start, Cosine) for start in starts):
+            return _left_to_cosine(samples, settings.psnr, work, starts)
         spec = networks.sized(settings.decoder(shape), samples.size_ratio(settings.smallest))
         alike = [s for s in starts if isinstance(s, Autoencoder) and s.spec.decoder == spec]
         # One that has an encoder too makes the fit much shorter.
         alike.sort(key=lambda start: start.analysis is None)
         start = alike[0] if alike and settings.warm_start else None
+        if start is not None and start._suffices(samples.new, settings):
+            with work.counting(cls.steps(settings, len(samples), warm=True)):
+                return start._extended(samples)
+        fitted = cls._trained(samples, spec, settings, work, start)
+        if settings.psnr is not None and not _reached(fitted, samples, settings.psnr):
+            return _left_to_cosine(samples, settings.psnr, work, starts)
+        return fitted
+
+    @classmethod
+    def _trained(
+        cls,
+        samples: FitInput,
+        decoder_spec: AutoencoderSpec,
+        settings: AutoencoderSettings,
+        work: Work,
+        start: Autoencoder | None,
+    ) -> Fitted:
+        """Train encoder and decoder, starting from those of a similar level if they have the same size."""
         device, recipe = choose_device(), settings
         with seeded(work.generator):
-            analysis = Analysis(spec).to(device)
-            decoder = networks.decoder(spec).to(device)
+            analysis = Analysis(decoder_spec).to(device)
+            decoder = networks.decoder(decoder_spec).to(device)
         usual = float(analysis.exchange)
         if start is not None:
             decoder.load_state_dict(start.decoder.state_dict())
@@ -123,11 +154,46 @@ class Autoencoder(QuantisedCodec):
         codes = analysis.codes(samples.x)
         blobs.round_weights(decoder, settings.weights)
         blobs.round_weights(analysis, settings.weights)
-        kept = settings.keep_encoder and samples.level == samples.top_level
-        codec = cls(
-            AutoencoderCodecSpec(decoder=spec, weights=settings.weights), decoder, analysis if kept else None
-        )
+        spec = AutoencoderCodecSpec(decoder=decoder_spec, weights=settings.weights)
+        if settings.keep_encoder and samples.level == samples.top_level:
+            codec = cls(spec, decoder, analysis)
+            if len(samples.new):
+                codec.spec = spec.model_copy(update={"loss": codec._loss(samples.new)[0]})
+        else:
+            codec = cls(spec, decoder, None)
         return Fitted(codec, codes, np.arange(len(samples)))
+
+    def _loss(self, x: NDArray[np.uint8]) -> tuple[float, float]:
+        """Mean squared error + λ · bits of images, and the mean squared error alone."""
+        assert self.analysis is not None
+        codes = self.encode(x)
+        error = float(squared_errors(x, self.decode(codes, np.arange(len(x))).numpy()).mean())
+        bits = 8 * len(codes.coded.data) / len(x)
+        return error + float(self.analysis.exchange) * bits, error
+
+    def _suffices(self, x: NDArray[np.uint8], settings: AutoencoderSettings) -> bool:
+        """Whether new images are coded about as well as after another training."""
+        if self.analysis is None or not self.spec.loss:
+            return False
+        if not len(x):
+            return True
+        loss, error = self._loss(x)
+        asked = math.inf if settings.psnr is None else 10 ** (-settings.psnr / 10)
+        return loss <= _POORER * self.spec.loss and error <= _POORER * asked
+
+    def _extended(self, samples: FitInput) -> Fitted:
+        """A fit without training. Samples of merged levels with the same weights keep their codes."""
+        every, same = np.arange(len(samples)), self.to_bytes()
+        parts = [
+            codes
+            for codec, codes in samples.merged
+            if codec.to_bytes() == same and isinstance(codes, QuantisedCodes) and codes.factor == 1
+        ]
+        if len(parts) < len(samples.merged):
+            return Fitted(self, self.encode(samples.x), every)
+        if len(samples.new):
+            parts.append(self.encode(samples.new))
+        return Fitted(self, joined(parts), every, kept=bool(samples.merged))
 
     @property
     def can_encode(self) -> bool:
@@ -176,6 +242,20 @@ class Autoencoder(QuantisedCodec):
         if warm and settings.warm_start and settings.keep_encoder:
             settings = shortened(settings, settings.warm_share)
         return total_steps(settings, samples)
+
+
+def _reached(fitted: Fitted, samples: FitInput, psnr: float) -> bool:
+    """Whether raw samples have the quality that was asked for."""
+    if not len(samples.new):
+        return True
+    first = len(samples) - len(samples.new)
+    decoded = fitted.codec.decode(fitted.codes, np.arange(first, len(samples))).numpy()
+    return float(squared_errors(samples.new, decoded).mean()) <= _POORER * 10 ** (-psnr / 10)
+
+
+def _left_to_cosine(samples: FitInput, psnr: float, work: Work, starts: Sequence[Codec]) -> Fitted:
+    """These samples with the cosine transform, which reaches any quality."""
+    return Cosine.fit(samples, CosineSettings(psnr=psnr), work.part("cosine"), starts)
 
 
 class Analysis(nn.Module):

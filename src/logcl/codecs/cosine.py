@@ -23,6 +23,7 @@ from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, 
 from logcl.codecs.pyramid_layout import basis
 from logcl.codecs.quantised import FINENESS, ROUNDING, QuantisedCodec, QuantisedCodes
 from logcl.core.errors import Damaged
+from logcl.core.images import rows_at_once, squared_errors
 from logcl.core.settings import ImageShape
 from logcl.nn.device import choose_device
 from logcl.nn.images import in_blocks
@@ -31,8 +32,8 @@ from logcl.nn.training import Work
 _LARGEST_BLOCK = 32
 _LARGE = 2**20  # values of an image that is decoded some blocks at a time
 _TOLERANCE = 0.1  # relative miss of the target bytes up to which the step of another level is kept
-_TRIALS = 14  # steps tried until one is chosen
-_CALIBRATION = 2048  # images that the step is chosen on
+_COARSEST, _TRIALS = 4.0, 14  # the largest step; steps tried until one is chosen
+_CALIBRATION, _CALIBRATED = 2048, 2**24  # images that the step is chosen on, and values in all of them
 
 
 class CosineSettings(RateSettings):
@@ -94,7 +95,8 @@ class Cosine(QuantisedCodec):
         with work.counting(cls.steps(settings, len(samples), warm=step is not None)) as made:
             # Quality follows from the step alone; bytes also depend on the images.
             if step is None or settings.psnr is None:
-                step = _calibrated(samples.x[:: _stride(len(samples))], settings, step, made)
+                some = samples.x[:: _stride(len(samples), math.prod(shape))]
+                step = _calibrated(some, settings, step, made)
             codec = cls(CosineSpec(image_shape=shape, step=step))
             codes = codec.encode(samples.x, made)
         return Fitted(codec, codes, np.arange(len(samples)))
@@ -163,35 +165,50 @@ class Cosine(QuantisedCodec):
         return samples + (0 if known else _TRIALS * len(range(0, samples, _stride(samples))))
 
 
-def _stride(samples: int) -> int:
-    return max(samples // _CALIBRATION, 1)
+def _stride(samples: int, values: int = 1) -> int:
+    return max(samples // max(min(_CALIBRATION, _CALIBRATED // values), 1), 1)
 
 
 def _calibrated(
     x: NDArray[np.uint8], settings: CosineSettings, kept: float | None, made: Callable[[int], None]
 ) -> float:
     """The step that meets the target on these images, or the `kept` one if that comes near it."""
+    shape: ImageShape = (x.shape[1], x.shape[2], x.shape[3])
     exact = in_blocks(coefficients, x)
 
     def excess(step: float) -> float:
         symbols = rounded(exact, step)
-        error = float((symbols * step - exact).square().mean())
-        spent = len(exact) // len(x) * entropy.mean_bytes(symbols.numpy().astype(np.int16))
         made(len(x))
-        return settings.excess(spent, error)
+        if settings.psnr is None:
+            spent = len(exact) // len(x) * entropy.mean_bytes(symbols.numpy().astype(np.int16))
+            return settings.excess(spent, 0)
+        # Of images, not of coefficients: what would be darker than black is black, and nothing is lost.
+        codec, errors = Cosine(CosineSpec(image_shape=shape, step=step)), []
+        for rows in np.array_split(np.arange(len(x)), -(-len(x) // rows_at_once(shape))):
+            some = symbols[rows[0] * codec.blocks : (rows[-1] + 1) * codec.blocks]
+            decoded = codec.images(some / FINENESS).mul_(255).round_().to(torch.uint8)
+            errors.append(squared_errors(x[rows], decoded.numpy()))
+        return settings.excess(0, float(np.concatenate(errors).mean()))
 
     if kept is not None and abs(excess(kept)) <= _TOLERANCE:
         return kept
     # Finer steps would need larger symbols than there are: a white image would turn grey.
-    return _bisect(excess, finest=0.5 * math.sqrt(exact.shape[1]) / entropy.LARGEST)
+    finest = 0.5 * math.sqrt(exact.shape[1]) / entropy.LARGEST
+    return _bisect(excess, finest, by_quality=settings.psnr is not None)
 
 
-def _bisect(excess: Callable[[float], float], finest: float, coarsest: float = 4.0) -> float:
-    """The step at which nothing is in excess: larger steps cost fewer bytes and more error."""
+def _bisect(excess: Callable[[float], float], finest: float, *, by_quality: bool) -> float:
+    """The largest step of the quality asked for, or the smallest that is not too expensive."""
+    coarsest = _COARSEST
     for _ in range(_TRIALS):
-        middle = math.sqrt(finest * coarsest)
+        middle = _few_digits(math.sqrt(finest * coarsest))
         finest, coarsest = (middle, coarsest) if excess(middle) > 0 else (finest, middle)
-    return float(np.float16(coarsest * FINENESS)) / FINENESS  # few digits: levels should agree exactly
+    return _few_digits(finest if by_quality else coarsest)
+
+
+def _few_digits(step: float) -> float:
+    """Levels should agree exactly."""
+    return float(np.float16(step * FINENESS)) / FINENESS
 
 
 def rounded(exact: Tensor, step: float) -> Tensor:

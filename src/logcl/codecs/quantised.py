@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -150,3 +150,10 @@ class QuantisedCodes:
         }
         coded = entropy.from_tensors(arrays, samples * blocks, length, name)
         return QuantisedCodes(coded, blocks, int(factor), name)
+
+
+def joined(parts: Sequence[QuantisedCodes]) -> QuantisedCodes:
+    """The integers of all samples, with common tables; they must have been coarsened alike."""
+    first = parts[0]
+    symbols = [part.symbols(np.arange(len(part))) for part in parts]
+    return replace(first, coded=entropy.encode(np.concatenate(symbols)))
