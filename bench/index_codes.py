@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from logcl.codecs import bits as codes
 from logcl.codecs.base import FitInput
+from logcl.codecs.coding import bits as codes
 from logcl.codecs.index import IndexDecoder, IndexSettings
 from logcl.core.settings import Recipe
 from logcl.memory.presets import preset

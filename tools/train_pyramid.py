@@ -1,7 +1,8 @@
-"""Train the networks that `codecs/pyramid.py` ships with, on photographs of which nothing else is measured.
+"""Train the networks that `codecs/pyramid` ships with, on photographs of which nothing else is measured.
 
-    python tools/train_pyramid.py ~/imagenet ~/clothing/train --start src/logcl/codecs/pyramid-1.npz \
-        --out src/logcl/codecs/pyramid-2.npz
+    python tools/train_pyramid.py ~/imagenet ~/clothing/train \
+        --start src/logcl/codecs/pyramid/networks-1.npz \
+        --out src/logcl/codecs/pyramid/networks-2.npz
 
 The photographs are a thousand of ImageNet, one of each class (github.com/EliSchwartz/imagenet-sample-images),
 and those of the public-domain clothing data set's training folder. Crops of any size, in colour and in grey,
@@ -21,8 +22,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from logcl.codecs import pyramid_layout as layout
-from logcl.codecs.predictor import FLATTEST, INPUT_UNIT, LARGEST_ACTIVATION, OUTPUTS, SHARPEST, UNIT
+from logcl.codecs.pyramid import layout
+from logcl.codecs.pyramid.predictor import FLATTEST, INPUT_UNIT, LARGEST_ACTIVATION, OUTPUTS, SHARPEST, UNIT
 
 SIZE = 256  # photographs are cropped and resized to this side first
 HIDDEN = {0: 48, 1: 32, 2: 32}  # units per channel
@@ -247,7 +248,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=26_000)
     parser.add_argument("--images", type=int, default=48)
     parser.add_argument("--rate", type=float, default=3e-3)
-    parser.add_argument("--out", type=Path, default=Path("pyramid-1.npz"))
+    parser.add_argument("--out", type=Path, default=Path("networks-1.npz"))
     given = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)

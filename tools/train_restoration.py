@@ -1,7 +1,7 @@
-"""Train the networks of `codecs/restoration.py` on images that the pyramid decoded.
+"""Train the networks of `codecs/pyramid/restoration.py` on images that the pyramid decoded.
 
     python tools/train_restoration.py ~/imagenet ~/clothing/train --start 1 --rate 5e-4 --minutes 4 \
-        --out src/logcl/codecs/pyramid-2.npz
+        --out src/logcl/codecs/pyramid/networks-2.npz
 
 The photographs are those that `train_pyramid.py` uses. One core, about twenty minutes.
 """
@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 from train_pyramid import batch, photographs
 
-from logcl.codecs import pyramid_context, pyramid_networks, pyramid_streams
-from logcl.codecs.restoration import Restoration
+from logcl.codecs.pyramid import context as pyramid_context
+from logcl.codecs.pyramid import networks as pyramid_networks
+from logcl.codecs.pyramid import streams as pyramid_streams
+from logcl.codecs.pyramid.restoration import Restoration
 
 FINEST, COARSEST = 160, 8  # numbers of steps
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logcl.codecs import ans
+from logcl.codecs.coding import ans
 from logcl.core.errors import Damaged
 
 

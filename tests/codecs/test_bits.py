@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from logcl.codecs import bits as codes
+from logcl.codecs.coding import bits as codes
 
 
 def distinct_rows(bits: codes.Bits) -> int:

@@ -9,8 +9,9 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from logcl.codecs import cosine, entropy
+from logcl.codecs import cosine
 from logcl.codecs.base import Codec, Fitted
+from logcl.codecs.coding import entropy
 from logcl.codecs.cosine import (
     Cosine,
     CosineSettings,

@@ -9,8 +9,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from logcl.codecs import entropy
-from logcl.codecs.entropy import LARGEST, Coded, Symbols
+from logcl.codecs.coding import entropy
+from logcl.codecs.coding.entropy import LARGEST, Coded, Symbols
 from logcl.core.errors import Damaged
 
 KINDS = ("uniform", "geometric", "two sided", "constant", "some constant", "extremes", "one outlier")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from logcl.codecs.containers import CONTAINERS, _leb128, _units
+from logcl.codecs.image_file.containers import CONTAINERS, _leb128, _units
 
 AVIF = CONTAINERS["avif"]
 

@@ -10,15 +10,19 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from logcl.codecs import ans, pyramid_context, pyramid_layout, pyramid_networks, pyramid_streams
-from logcl.codecs.context_coder import ContextCoder
-from logcl.codecs.context_model import LARGEST_INPUT, ContextModel
-from logcl.codecs.pixels import Pixels, PixelsSpec, _inputs, lattice
-from logcl.codecs.predictor import LARGEST_ACTIVATION, OUTPUTS, REACH, UNIT, squash
-from logcl.codecs.pyramid import Pyramid, PyramidSpec, _encoded
-from logcl.codecs.pyramid_codes import PyramidCodes, joined
-from logcl.codecs.pyramid_context import Format
-from logcl.codecs.pyramid_networks import LATEST
+from logcl.codecs.coding import ans
+from logcl.codecs.pixels.codec import Pixels, PixelsSpec, _inputs, lattice
+from logcl.codecs.pixels.coder import ContextCoder
+from logcl.codecs.pixels.model import LARGEST_INPUT, ContextModel
+from logcl.codecs.pyramid import context as pyramid_context
+from logcl.codecs.pyramid import layout as pyramid_layout
+from logcl.codecs.pyramid import networks as pyramid_networks
+from logcl.codecs.pyramid import streams as pyramid_streams
+from logcl.codecs.pyramid.codec import Pyramid, PyramidSpec, _encoded
+from logcl.codecs.pyramid.codes import PyramidCodes, joined
+from logcl.codecs.pyramid.context import Format
+from logcl.codecs.pyramid.networks import LATEST
+from logcl.codecs.pyramid.predictor import LARGEST_ACTIVATION, OUTPUTS, REACH, UNIT, squash
 from logcl.core.errors import Damaged
 from logcl.memory import claims
 

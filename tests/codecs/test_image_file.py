@@ -15,9 +15,9 @@ from PIL import Image
 
 from logcl import Memory
 from logcl.codecs import registry
-from logcl.codecs.containers import CONTAINERS, LOWEST
-from logcl.codecs.file_codes import FileCodes
 from logcl.codecs.image_file import ImageFileSettings
+from logcl.codecs.image_file.codes import FileCodes
+from logcl.codecs.image_file.containers import CONTAINERS, LOWEST
 from logcl.core.errors import BadSettings, Damaged
 from logcl.nn import blobs
 from tests.helpers import code_bytes, decoded, fit_codec, merge_input, photographs, psnr

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from logcl.allocation import Slot
-from logcl.codecs import bits as codes
+from logcl.codecs.coding import bits as codes
 from logcl.codecs.index import IndexCodes, IndexSettings, inputs
 from logcl.core.errors import BadSettings, Damaged
 from logcl.memory.local_model import LocalModel

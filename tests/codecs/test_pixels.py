@@ -9,11 +9,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from logcl import Memory
-from logcl.codecs import context_model
-from logcl.codecs.context_model import ContextModel
 from logcl.codecs.image_file import ImageFileSettings
 from logcl.codecs.pixels import PixelsSettings
-from logcl.codecs.shades import lloyd
+from logcl.codecs.pixels import model as context_model
+from logcl.codecs.pixels.model import ContextModel
+from logcl.codecs.pixels.shades import lloyd
 from logcl.core.errors import BadSettings, Damaged
 from tests.helpers import code_bytes, decoded, fit_codec, merge_input, psnr, smooth, strokes
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logcl.codecs import ans, predictor
-from logcl.codecs.predictor import REACH, Distributions, squash
+from logcl.codecs.coding import ans
+from logcl.codecs.pyramid import predictor
+from logcl.codecs.pyramid.predictor import REACH, Distributions, squash
 
 OUTPUTS = st.lists(st.integers(-(2**19), 2**19), min_size=5, max_size=5)
 

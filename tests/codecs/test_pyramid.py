@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from logcl import Memory
-from logcl.codecs import pyramid_context, pyramid_layout, pyramid_streams
 from logcl.codecs.base import Fitted
 from logcl.codecs.image_file import ImageFileSettings
-from logcl.codecs.pyramid import Pyramid, PyramidSettings, PyramidSpec, _encoded
-from logcl.codecs.pyramid_context import Format
-from logcl.codecs.pyramid_networks import LATEST
+from logcl.codecs.pyramid import context as pyramid_context
+from logcl.codecs.pyramid import layout as pyramid_layout
+from logcl.codecs.pyramid import streams as pyramid_streams
+from logcl.codecs.pyramid.codec import Pyramid, PyramidSettings, PyramidSpec, _encoded
+from logcl.codecs.pyramid.context import Format
+from logcl.codecs.pyramid.networks import LATEST
 from logcl.core.errors import BadSettings, Damaged
 from tests.helpers import code_bytes, decoded, fit_codec, merge_input, photographs, psnr, smooth
 

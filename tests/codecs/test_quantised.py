@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from logcl.codecs import entropy
+from logcl.codecs.coding import entropy
 from logcl.codecs.quantised import FINENESS, QuantisedCodes
 from logcl.core.errors import Damaged
 from tests.helpers import code_bytes

@@ -10,9 +10,9 @@ from io import BytesIO
 import numpy as np
 import pytest
 
-from logcl.codecs.context_model import ContextModel
-from logcl.codecs.pixels import Pixels, PixelsSpec
-from logcl.codecs.pyramid import _encoded
+from logcl.codecs.pixels.codec import Pixels, PixelsSpec
+from logcl.codecs.pixels.model import ContextModel
+from logcl.codecs.pyramid.codec import _encoded
 
 TOTAL = 2**14
 
@@ -245,7 +245,7 @@ def test_pyramids_are_decoded_as_documented(shape, step, noise, version):
     described = zlib.decompress(tensors["streams"].numpy().tobytes())
     assert described == bytes([step, 5])
     (stream,) = streams(tensors)
-    content = files("logcl.codecs").joinpath(f"pyramid-{version}.npz").read_bytes()
+    content = files("logcl.codecs").joinpath(f"pyramid/networks-{version}.npz").read_bytes()
     with np.load(BytesIO(content)) as arrays:
         means, found = pyramid_integers(dict(arrays), shape, step, stream, 5)
     assert stream.finished

@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 
 from logcl import Memory
-from logcl.codecs import bits, entropy
+from logcl.codecs.coding import bits, entropy
 from logcl.codecs.cosine import Cosine, CosineSpec
 from logcl.core.errors import BadSettings, Damaged
 from logcl.memory.local_model import LocalModel

@@ -41,17 +41,18 @@ import torch
 from PIL import Image
 
 from logcl import Memory, cli, memory, streams
-from logcl.codecs import ans, entropy, pyramid_context
-from logcl.codecs import pixels as pixels_codec
-from logcl.codecs import pyramid as pyramid_codec
 from logcl.codecs.base import Codec
-from logcl.codecs.bits import pack_integers
-from logcl.codecs.containers import CONTAINERS
-from logcl.codecs.context_coder import ContextCoder
-from logcl.codecs.context_model import ContextModel
+from logcl.codecs.coding import ans, entropy
+from logcl.codecs.coding.bits import pack_integers
 from logcl.codecs.image_file import ImageFile
+from logcl.codecs.image_file.containers import CONTAINERS
 from logcl.codecs.pixels import Pixels
-from logcl.codecs.pyramid_codes import joined
+from logcl.codecs.pixels import codec as pixels_codec
+from logcl.codecs.pixels.coder import ContextCoder
+from logcl.codecs.pixels.model import ContextModel
+from logcl.codecs.pyramid import codec as pyramid_codec
+from logcl.codecs.pyramid import context as pyramid_context
+from logcl.codecs.pyramid.codes import joined
 from logcl.core.errors import LogCLError
 from logcl.core.settings import ImageShape
 from logcl.memory import claims
@@ -639,7 +640,7 @@ def _run(words: list[str], shown: Path) -> None:
 
     code = 1
     try:
-        signal.alarm(20 * _SECONDS)
+        signal.alarm(100 * _SECONDS)  # in case it hangs; CPU time is what counts
         resource.setrlimit(resource.RLIMIT_CPU, (10 * _SECONDS, 10 * _SECONDS))
         output = os.open(shown, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)

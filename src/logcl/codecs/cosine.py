@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.codecs import entropy
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
-from logcl.codecs.pyramid_layout import basis
+from logcl.codecs.coding import entropy
 from logcl.codecs.quantised import FINENESS, ROUNDING, QuantisedCodec, QuantisedCodes
+from logcl.codecs.transform import basis
 from logcl.core.errors import Damaged
 from logcl.core.images import rows_at_once, squared_errors
 from logcl.core.settings import ImageShape

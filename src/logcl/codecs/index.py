@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from logcl.codecs import bits
 from logcl.codecs.base import Codec, CodecSettings, FitInput, Fitted, NetworkSpec, Rows
+from logcl.codecs.coding import bits
 from logcl.codecs.decoding import decode
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.settings import MOST_ADDRESS_BITS, MOST_SAMPLES, ImageShape, Precision, Recipe, parse_as

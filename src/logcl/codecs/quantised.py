@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from logcl.codecs import entropy
 from logcl.codecs.base import Codec, Rows
+from logcl.codecs.coding import entropy
 from logcl.codecs.decoding import decode
 from logcl.core.errors import Damaged
 from logcl.core.images import rows_at_once

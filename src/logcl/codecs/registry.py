@@ -53,10 +53,11 @@ def _all() -> dict[str, type[Codec] | EntryPoint]:
 
 
 def _in_file(name: str) -> type[Codec] | None:
-    """The codec that `codecs/<name>.py` defines, if it does."""
+    """The codec that `codecs/<name>.py`, or the package `codecs/<name>/`, defines, if it does."""
     module = import_module(f"{codecs.__name__}.{name}")
     for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, Codec) and value.__module__ == module.__name__:
+        own = isinstance(value, type) and f"{value.__module__}.".startswith(f"{module.__name__}.")
+        if own and issubclass(value, Codec):
             return None if isabstract(value) else value
     return None
 

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 
 from logcl.allocation import Slot
-from logcl.codecs import bits as codes
+from logcl.codecs.coding import bits as codes
 from logcl.core.errors import Damaged
 from logcl.core.settings import MOST_SAMPLES, Frozen, ImageShape
 from logcl.memory import claims, lossless

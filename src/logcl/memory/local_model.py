@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl.allocation import Slot
-from logcl.codecs import bits, registry
 from logcl.codecs import labeller as labelling
+from logcl.codecs import registry
 from logcl.codecs.base import Codec, Codes, Encoded, FitInput, Fitted, size_ratio
+from logcl.codecs.coding import bits
 from logcl.codecs.registry import AnySpec
 from logcl.core.descriptions import described
 from logcl.core.errors import Damaged

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from logcl.codecs import bits, entropy
+from logcl.codecs.coding import bits, entropy
 from logcl.codecs.quantised import FINENESS
 from logcl.core.descriptions import damaged
 from logcl.core.settings import Recipe

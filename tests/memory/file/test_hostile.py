@@ -19,8 +19,9 @@ from pydantic import ValidationError
 
 from logcl import Classifier, Memory
 from logcl.allocation import Slot
-from logcl.codecs import entropy, registry
-from logcl.codecs.bits import integer_bits, pack_integers, unpack_integers
+from logcl.codecs import registry
+from logcl.codecs.coding import entropy
+from logcl.codecs.coding.bits import integer_bits, pack_integers, unpack_integers
 from logcl.core.errors import BadInput, BadSettings, Damaged
 from logcl.core.inputs import number_classes
 from logcl.core.settings import Recipe

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logcl.codecs import ans
+from logcl.codecs.coding import ans
 
 Floats = NDArray[np.float32]
 """Integers, unless it says otherwise."""

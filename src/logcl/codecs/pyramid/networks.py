@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from logcl.codecs.predictor import Networks
-from logcl.codecs.restoration import Restoration
+from logcl.codecs.pyramid.predictor import Networks
+from logcl.codecs.pyramid.restoration import Restoration
 
 LATEST = 2
 """The version that new streams are written with."""
@@ -26,7 +26,7 @@ LATEST = 2
 @functools.cache
 def arrays(version: int) -> Mapping[str, NDArray[Any]]:
     """Weights by name."""
-    content = files("logcl.codecs").joinpath(f"pyramid-{version}.npz").read_bytes()
+    content = files("logcl.codecs.pyramid").joinpath(f"networks-{version}.npz").read_bytes()
     with np.load(BytesIO(content)) as file:
         return {name: file[name] for name in file.files}
 

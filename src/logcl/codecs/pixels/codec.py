@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from logcl.codecs import ans
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
-from logcl.codecs.context_coder import ContextCoder
-from logcl.codecs.context_codes import ContextCodes, joined
-from logcl.codecs.context_model import (
+from logcl.codecs.coding import ans
+from logcl.codecs.pixels.coder import ContextCoder
+from logcl.codecs.pixels.codes import ContextCodes, joined
+from logcl.codecs.pixels.model import (
     LARGEST_INPUT,
     MOST_SYMBOLS,
     ContextModel,
@@ -31,8 +31,8 @@ from logcl.codecs.context_model import (
     Symbols,
     train,
 )
+from logcl.codecs.pixels.shades import lloyd, quality_of
 from logcl.codecs.rate_control import TRIALS, Encoded, RateControl, Scale, runs
-from logcl.codecs.shades import lloyd, quality_of
 from logcl.core.errors import BadSettings
 from logcl.core.progress import CountedProgress, Silent
 from logcl.core.settings import ImageShape, Recipe

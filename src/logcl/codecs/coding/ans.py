@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logcl.codecs.bits import integer_bits, pack_integers, unpack_integers
+from logcl.codecs.coding.bits import integer_bits, pack_integers, unpack_integers
 from logcl.core.errors import Damaged
 
 BITS = 14

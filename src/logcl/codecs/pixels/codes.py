@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from logcl.codecs import ans
 from logcl.codecs.base import Rows
-from logcl.codecs.context_coder import ContextCoder
-from logcl.codecs.context_model import Symbols
+from logcl.codecs.coding import ans
+from logcl.codecs.pixels.coder import ContextCoder
+from logcl.codecs.pixels.model import Symbols
 from logcl.core.errors import Damaged
 
 

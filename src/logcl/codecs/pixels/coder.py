@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logcl.codecs import ans
-from logcl.codecs.context_model import ContextModel, Floats, Lattice, Symbols
+from logcl.codecs.coding import ans
+from logcl.codecs.pixels.model import ContextModel, Floats, Lattice, Symbols
 from logcl.core.threads import one_thread_per_product
 
 _AT_ONCE = 2**21  # symbols of the images that are coded together

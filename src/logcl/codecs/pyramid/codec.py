@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from logcl.codecs import pyramid_context, pyramid_streams
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
-from logcl.codecs.pyramid_codes import PyramidCodes, joined
-from logcl.codecs.pyramid_context import STEPS, Format
-from logcl.codecs.pyramid_layout import SIDE
-from logcl.codecs.pyramid_networks import LATEST
+from logcl.codecs.pyramid import context as pyramid_context
+from logcl.codecs.pyramid import streams as pyramid_streams
+from logcl.codecs.pyramid.codes import PyramidCodes, joined
+from logcl.codecs.pyramid.context import STEPS, Format
+from logcl.codecs.pyramid.layout import SIDE
+from logcl.codecs.pyramid.networks import LATEST
 from logcl.codecs.rate_control import TRIALS, Encoded, RateControl, Scale, runs
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.images import squared_errors

@@ -14,10 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from logcl.codecs import ans
-from logcl.codecs import pyramid_layout as layout
-from logcl.codecs.predictor import REACH, Distributions
-from logcl.codecs.pyramid_context import (
+from logcl.codecs.coding import ans
+from logcl.codecs.pyramid import layout
+from logcl.codecs.pyramid.context import (
     PER_OCTAVE,
     Contexts,
     Format,
@@ -26,7 +25,8 @@ from logcl.codecs.pyramid_context import (
     step_of,
     together,
 )
-from logcl.codecs.pyramid_networks import LATEST, restoration
+from logcl.codecs.pyramid.networks import LATEST, restoration
+from logcl.codecs.pyramid.predictor import REACH, Distributions
 from logcl.core.threads import one_thread_per_product
 
 WORTH = 0.12

@@ -21,8 +21,8 @@ from pydantic import Field
 from torch import Tensor
 
 from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, Rows
-from logcl.codecs.containers import CONTAINERS, HIGHEST, LOWEST, Container
-from logcl.codecs.file_codes import FileCodes
+from logcl.codecs.image_file.codes import FileCodes
+from logcl.codecs.image_file.containers import CONTAINERS, HIGHEST, LOWEST, Container
 from logcl.codecs.rate_control import TRIALS, TRIED, Encoded, RateControl, Scale
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.images import squared_errors

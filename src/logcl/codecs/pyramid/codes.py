@@ -13,9 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from logcl.codecs import ans, pyramid_context, pyramid_streams
 from logcl.codecs.base import Rows
-from logcl.codecs.pyramid_context import Format
+from logcl.codecs.coding import ans
+from logcl.codecs.pyramid import context as pyramid_context
+from logcl.codecs.pyramid import streams as pyramid_streams
+from logcl.codecs.pyramid.context import Format
 from logcl.core.settings import ImageShape
 
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logcl.codecs import pyramid_layout as layout
-from logcl.codecs.predictor import INPUT_UNIT, UNIT, Distributions, Floats, squash
-from logcl.codecs.pyramid_networks import predictor
+from logcl.codecs.pyramid import layout
+from logcl.codecs.pyramid.networks import predictor
+from logcl.codecs.pyramid.predictor import INPUT_UNIT, UNIT, Distributions, Floats, squash
 from logcl.core.settings import ImageShape
 
 STEPS = 256

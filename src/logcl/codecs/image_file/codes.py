@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from logcl.codecs.base import Rows
-from logcl.codecs.bits import integer_bits, pack_integers, unpack_integers
+from logcl.codecs.coding.bits import integer_bits, pack_integers, unpack_integers
 from logcl.core.errors import Damaged
 
 _MOST_HEAD = 16

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from logcl.codecs import ans
+from logcl.codecs.coding import ans
 from logcl.core.errors import Damaged
 from logcl.core.settings import Recipe
 from logcl.nn.training import Work, fit, seeded

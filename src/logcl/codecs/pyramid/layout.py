@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from logcl.codecs.transform import basis
 from logcl.core.settings import ImageShape
 
 SIDE, SMALL_SIDE = 4, 2
@@ -94,15 +95,6 @@ def all_rows(side: int, channel: int) -> int:
 def fineness(step: float, channels: int, channel: int) -> float:
     """The step as networks see it: how often it was halved, relative to a grey image of equal contrast."""
     return -math.log2(step) + (_GREY_OF_COLOUR if channels == 3 and channel == 0 else 0)
-
-
-@functools.cache
-def basis(side: int) -> Tensor:
-    """(frequency, position): the orthonormal DCT-II."""
-    frequency, position = torch.arange(side)[:, None], torch.arange(side)[None]
-    cosines = torch.cos(math.pi * frequency * (position + 0.5) / side) * math.sqrt(2 / side)
-    cosines[0] /= math.sqrt(2)
-    return cosines
 
 
 def analyse(images: Tensor) -> tuple[list[Tensor], Tensor]:

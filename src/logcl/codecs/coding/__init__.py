@@ -1,0 +1,1 @@
+"""Entropy coding: integers as bits, static tables, asymmetric numeral systems."""
