@@ -37,7 +37,7 @@ TRAINED = {"epochs": 2, "min_steps": 60, "width": 32, "learning_rate": 1e-2}
 SMALL = {
     "autoencoder": [
         {**TRAINED, "network": "mlp", "bytes_per_sample": 8.0, "symbols": 24},
-        {**TRAINED, "network": "conv", "psnr": 18.0, "symbols": 12, "min_steps": 300, "keep_encoder": True},
+        {**TRAINED, "network": "conv", "psnr": 18.0, "symbols": 12, "min_steps": 150, "keep_encoder": True},
     ],
     "cosine": [{"psnr": 25.0}, {"bytes_per_sample": 12.0}],
     "image_file": [{"psnr": 25.0}, {"bytes_per_sample": 40.0}, {"psnr": 25.0, "format": "webp"}],
