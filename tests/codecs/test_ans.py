@@ -24,7 +24,10 @@ def intervals(rng: np.random.Generator, steps: int, streams: int, symbols: int):
 
 
 @given(
-    seed=st.integers(0, 999), steps=st.integers(1, 60), streams=st.sampled_from([1, 2, 9, 40]), symbols=st.integers(2, 30)
+    seed=st.integers(0, 999),
+    steps=st.integers(1, 60),
+    streams=st.sampled_from([1, 2, 9, 40]),
+    symbols=st.integers(2, 30),
 )
 def test_every_symbol_comes_back(seed, steps, streams, symbols):
     cumulative, chosen, starts, sizes = intervals(np.random.default_rng(seed), steps, streams, symbols)

@@ -208,7 +208,7 @@ def test_on_the_command_line(memory, package, tmp_path):
     images = np.random.default_rng(1).integers(0, 256, (20, 1, 8, 8), dtype=np.uint8)
     new = tmp_path / "new.logcl"
     np.savez(tmp_path / "task.npz", x=images, y=np.zeros(20, np.int64))
-    lines, wanted = zip(
+    cases = (
         (["verify", memory], "45 samples"),
         (["absorb", memory, tmp_path / "task.npz"], ""),
         (["verify", memory], "65 samples"),
@@ -217,7 +217,8 @@ def test_on_the_command_line(memory, package, tmp_path):
         (["absorb", new, tmp_path / "task.npz", "--set", "codec.name=deflate", "--set", "unit=8"], ""),
         (["verify", new], "20 samples"),
     )  # fmt: skip
-    for told, (code, out, err) in zip(wanted, commands(*lines, package=package), strict=True):
+    ran = commands(*(line for line, _ in cases), package=package)
+    for (_, told), (code, out, err) in zip(cases, ran, strict=True):
         assert code == 0, err
         assert told in out
     with np.load(tmp_path / "out.npz") as exported:

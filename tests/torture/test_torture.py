@@ -47,9 +47,10 @@ def test_readers_see_the_memory_before_or_after_and_second_writers_are_refused(t
 
 @pytest.mark.timeout(300)
 def test_two_first_writers_lose_nothing_they_reported(tmp_path):
-    outcome = first_writers.trial(6, 0, tmp_path)
+    outcome = first_writers.trial(3, 16, tmp_path)
     assert outcome.lost == 0, outcome
-    assert outcome.tried == 6
+    assert outcome.tried == 3
+    assert outcome.details["one killed"] == 1
 
 
 @pytest.mark.timeout(300)
