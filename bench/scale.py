@@ -37,7 +37,7 @@ from logcl.cli.plan import codec_of
 from logcl.codecs import registry
 from logcl.core.settings import ImageShape
 from logcl.memory.choosing import choose
-from logcl.memory.file.sqlite import PAGE
+from logcl.memory.file.sqlite import PAGES
 from logcl.memory.fitting import Fit
 from logcl.memory.forecast.costs import ClassifierCosts, CodecCosts, Measured
 from logcl.memory.local_model import LocalModel
@@ -175,6 +175,10 @@ def measure_codec(kind: Kind, quick: bool) -> CodecCosts:
     def stored_bytes(model: LocalModel) -> int:
         return sum(map(len, Fit.of(model, np.arange(len(model))).parts.values()))
 
+    def with_links(count: int) -> float:
+        """Bytes in a file: each page of a large part has a link of four bytes to the next."""
+        return count * PAGES[-1] / (PAGES[-1] - 4)
+
     # Networks start from the largest level; of other codecs only a figure is reused, any size will do.
     name, network = codec_of(settings)
     copies = registry.find(name).copies_codes
@@ -192,7 +196,7 @@ def measure_codec(kind: Kind, quick: bool) -> CodecCosts:
     def draw() -> None:
         large.replay(drawn.integers(1, sizes[-1] + 1, min(128, sizes[-1])))
 
-    few, many = (stored_bytes(fits[count][1]) * PAGE / (PAGE - 4) for count in sizes[1:])
+    few, many = (with_links(stored_bytes(fits[count][1])) for count in sizes[1:])
     per_sample = (many - few) / (sizes[-1] - sizes[1])
     return CodecCosts(
         image_shape=kind.shape,

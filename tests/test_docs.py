@@ -105,7 +105,7 @@ def test_the_table_of_torture_trials_matches_their_counts(made):
 def test_a_figure_changed_by_hand_is_detected(made):
     text = "<!-- results:digits -->\n| logcl | 100 |\n<!-- /results:digits -->"
     assert made.readme(text) != text
-    assert "| logcl | 5 |" in made.readme(text)
+    assert re.search(r"\| logcl(, [^|]*)? \| 5 \|", made.readme(text))
 
 
 def test_the_table_of_the_readme_matches_the_results():

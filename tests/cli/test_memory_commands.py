@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import unicodedata
 from datetime import datetime
 
@@ -16,7 +17,8 @@ from logcl.cli.export import _folder_names
 from logcl.core.text import human_bytes
 from tests.torture import resources
 
-QUICK = ["--codec", "autoencoder", "--set", "codec.min_steps=0", "--set", "codec.epochs=2"]
+BRIEF = {"codec.name": "autoencoder", "codec.min_steps": 0, "codec.epochs": 2}
+QUICK = [word for name, value in BRIEF.items() for word in ("--set", f"{name}={value}")]
 
 
 @pytest.fixture
@@ -45,11 +47,17 @@ def npz(tmp_path, digits):
     return path
 
 
+@pytest.fixture(scope="module")
+def absorbed(tmp_path_factory, digits):
+    """150 samples in units of 32, with quick settings."""
+    memory = Memory.open(tmp_path_factory.mktemp("absorbed") / "m.logcl", (1, 8, 8), unit=32, settings=BRIEF)
+    memory.absorb(digits[0][:150], digits[1][:150])
+    return memory.path
+
+
 @pytest.fixture
-def memory(tmp_path, npz, logcl):
-    path = tmp_path / "m.logcl"
-    assert logcl("absorb", path, npz, "--unit", 32, *QUICK).code == 0
-    return path
+def memory(tmp_path, absorbed):
+    return shutil.copy(absorbed, tmp_path / "m.logcl")
 
 
 def test_a_folder_of_images_from_absorb_to_predict(tmp_path, folder, logcl):

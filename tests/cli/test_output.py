@@ -23,6 +23,39 @@ def start(*arguments, **options):
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="surrogateescape", **options)
 
 
+IN_ONE_PROCESS = """
+import sys
+from logcl.cli import main
+
+lines = [[]]
+for word in sys.argv[1:]:
+    lines.append([]) if word == "next" else lines[-1].append(word)
+for line in lines:
+    sys.argv = ["logcl", *line]
+    try:
+        main()
+        code = 0
+    except SystemExit as leaving:
+        code = int(leaving.code or 0)
+    for stream in (sys.stdout, sys.stderr):
+        print("\\0", code, "\\0", sep="", end="", file=stream, flush=True)
+"""
+
+
+def start_one_after_the_other(lines):
+    """Exit code, stdout and stderr of several commands of a real process, which is slow to start."""
+    words = [os.fspath(str(word)) for line in lines for word in ("next", *line)][1:]
+    ran = subprocess.run(
+        [sys.executable, "-c", IN_ONE_PROCESS, *words],
+        capture_output=True, text=True, errors="surrogateescape",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    (*outs, _), (*errs, _) = (text.split("\0") for text in (ran.stdout, ran.stderr))
+    found = [(int(code), out, err) for out, code, err in zip(outs[::2], outs[1::2], errs[::2], strict=True)]
+    assert len(found) == len(lines)
+    return found
+
+
 def closed_pipe():
     """The writing end of a pipe without a reader."""
     reading, writing = os.pipe()
@@ -170,9 +203,8 @@ def test_every_command_takes_names_that_are_not_utf_8(tmp_path, monkeypatch):
     """Names of folders, memories and results; a class needs a name that can be stored."""
     monkeypatch.chdir(tmp_path)
     images(tmp_path / "task\udcff", count=5)
-    pipes = {"stdout": subprocess.PIPE}
     quick = [*QUICK, "--set", "classifier.epochs=1", "--set", "classifier.min_steps=0"]
-    for arguments in (
+    lines = (
         ["absorb", "m\udcff.logcl", "task\udcff", *QUICK, "--json"],
         ["train", "m\udcff.logcl", "--set", "classifier.epochs=1"],
         ["predict", "m\udcff.logcl", "task\udcff/a/0.png"],
@@ -182,18 +214,18 @@ def test_every_command_takes_names_that_are_not_utf_8(tmp_path, monkeypatch):
         ["export", "m\udcff.logcl", "o\udcff", "--json"],
         ["run", "task\udcff", "--tasks", 2, *quick[2:], "--json"],
         ["report", "runs", "--title", "t\udcff", "--out", "r\udcff.html"],
-    ):
-        ran = start(*arguments, **pipes)
-        assert ran.returncode == 0, ran.stderr
-        assert "Traceback" not in ran.stderr
-        assert "\udcff" not in ran.stdout + ran.stderr
-        if "--json" in arguments:
-            json.loads(ran.stdout)
+    )
+    for line, (code, out, err) in zip(lines, start_one_after_the_other(lines), strict=True):
+        assert code == 0, err
+        assert "Traceback" not in err
+        assert "\udcff" not in out + err
+        if "--json" in line:
+            json.loads(out)
     images(tmp_path / "named", ("caf\udce9",))
-    for command in (["absorb", "m\udcff.logcl", "named"], ["absorb", "n.logcl", "named"], ["run", "named"]):
-        ran = start(*command, **pipes)
-        assert ran.returncode == 3
-        assert ran.stderr == (
+    lines = (["absorb", "m\udcff.logcl", "named"], ["absorb", "n.logcl", "named"], ["run", "named"])
+    for code, _, err in start_one_after_the_other(lines):
+        assert code == 3
+        assert err == (
             "logcl: named has a class with the name 'caf\\udce9', which is not valid text; rename it\n"
         )
 

@@ -24,7 +24,10 @@ def intervals(rng: np.random.Generator, steps: int, streams: int, symbols: int):
 
 
 @given(
-    seed=st.integers(0, 999), steps=st.integers(1, 60), streams=st.integers(1, 9), symbols=st.integers(2, 30)
+    seed=st.integers(0, 999),
+    steps=st.integers(1, 60),
+    streams=st.sampled_from([1, 2, 9, 40]),
+    symbols=st.integers(2, 30),
 )
 def test_every_symbol_comes_back(seed, steps, streams, symbols):
     cumulative, chosen, starts, sizes = intervals(np.random.default_rng(seed), steps, streams, symbols)
@@ -33,6 +36,17 @@ def test_every_symbol_comes_back(seed, steps, streams, symbols):
     decoder = ans.Decoder(again)
     assert [decoder.take(some).tolist() for some in cumulative] == chosen.tolist()
     assert decoder.finished
+
+
+@pytest.mark.parametrize("streams", [1, 5, 40])
+def test_few_streams_are_encoded_as_many_are(streams, monkeypatch):
+    _, _, starts, sizes = intervals(np.random.default_rng(streams), 300, streams, 7)
+    found = []
+    for few in (0, streams):
+        monkeypatch.setattr(ans, "_FEW", few)
+        found.append(ans.encode(starts.astype(np.uint16), sizes.astype(np.uint16)))
+    assert np.array_equal(found[0].lengths, found[1].lengths)
+    assert np.array_equal(found[0].words, found[1].words)
 
 
 def test_bytes_are_what_information_theory_says():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -36,7 +37,7 @@ TRAINED = {"epochs": 2, "min_steps": 60, "width": 32, "learning_rate": 1e-2}
 SMALL = {
     "autoencoder": [
         {**TRAINED, "network": "mlp", "bytes_per_sample": 8.0, "symbols": 24},
-        {**TRAINED, "network": "conv", "psnr": 14.0, "symbols": 12, "min_steps": 300, "keep_encoder": True},
+        {**TRAINED, "network": "conv", "psnr": 14.0, "symbols": 12, "min_steps": 150, "keep_encoder": True},
     ],
     "cosine": [{"psnr": 25.0}, {"bytes_per_sample": 12.0}],
     "image_file": [{"psnr": 25.0}, {"bytes_per_sample": 40.0}, {"psnr": 25.0, "format": "webp"}],
@@ -60,8 +61,13 @@ def settings_of(name: str, number: int):
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
-def settings(request):
-    return settings_of(*request.param)
+def case(request) -> tuple[str, int]:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def settings(case):
+    return settings_of(*case)
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +81,19 @@ def given_samples(x):
 
 
 @pytest.fixture(scope="module")
-def fitted(settings, given_samples) -> Fitted:
-    return fit_codec(given_samples, settings)
+def fit_of(given_samples):
+    """A codec by its name and the number of its settings, fitted once."""
+    return cache(lambda name, number: fit_codec(given_samples, settings_of(name, number)))
+
+
+@pytest.fixture(scope="module")
+def fitted(case, fit_of) -> Fitted:
+    return fit_of(*case)
+
+
+@pytest.fixture(scope="module")
+def images(fitted) -> np.ndarray:
+    return decoded(fitted)
 
 
 @pytest.fixture(scope="module")
@@ -107,38 +124,38 @@ def test_fit_gives_every_sample_a_code_and_keeps_groups_together(fitted, setting
     assert fitted.codec.spec.shape == SHAPE
 
 
-def test_what_is_decoded_resembles_what_was_given(fitted, x):
-    images = x[fitted.order]
-    assert error(images, decoded(fitted)) < 0.8 * error(images, np.broadcast_to(x.mean(axis=0), x.shape))
+def test_what_is_decoded_resembles_what_was_given(fitted, images, x):
+    before = x[fitted.order]
+    assert error(before, images) < 0.8 * error(before, np.broadcast_to(x.mean(axis=0), x.shape))
 
 
 @given(rows=st.lists(st.integers(0, COUNT - 1), max_size=8))
 @hypothesis_settings(max_examples=15)
-def test_any_rows_are_decoded(codec, codes, fitted, rows):
+def test_any_rows_are_decoded(codec, codes, images, rows):
     """None, some, in any order, repeated; other batches may round a pixel the other way."""
-    images = codec.decode(codes, np.array(rows, dtype=np.intp))
-    assert images.dtype == torch.uint8
-    assert images.device.type == "cpu"
-    assert images.shape == (len(rows), *SHAPE)
-    assert np.abs(images.numpy().astype(int) - decoded(fitted)[rows]).max(initial=0) <= 1
+    some = codec.decode(codes, np.array(rows, dtype=np.intp))
+    assert some.dtype == torch.uint8
+    assert some.device.type == "cpu"
+    assert some.shape == (len(rows), *SHAPE)
+    assert np.abs(some.numpy().astype(int) - images[rows]).max(initial=0) <= 1
 
 
-def test_blocks_do_not_matter(codec, codes, fitted, monkeypatch):
-    whole = decoded(fitted).astype(int)
+def test_blocks_do_not_matter(codec, codes, images, monkeypatch):
+    whole = images.astype(int)
     for at_once in (1, 7):
         monkeypatch.setattr("logcl.codecs.decoding.rows_at_once", lambda _, many=at_once: many)
         found = codec.decode(codes, np.arange(COUNT)).numpy()
         assert np.abs(found.astype(int) - whole).max() <= 1
 
 
-def test_bytes_hold_the_same_codec_and_codes(codec, codes, fitted, given_samples):
+def test_bytes_hold_the_same_codec_and_codes(codec, codes, images, given_samples):
     again, its_codes = restored(codec, codes, given_samples.indices)
     assert type(again) is type(codec)
     assert again.spec == codec.spec
     assert again.can_encode == codec.can_encode
     assert again.to_bytes() == codec.to_bytes()
     assert safetensors.torch.save(its_codes.tensors()) == safetensors.torch.save(codes.tensors())
-    assert np.array_equal(again.decode(its_codes, np.arange(COUNT)).numpy(), decoded(fitted))
+    assert np.array_equal(again.decode(its_codes, np.arange(COUNT)).numpy(), images)
 
 
 @given(rows=st.sets(st.integers(0, COUNT - 1), min_size=1, max_size=20))
@@ -199,9 +216,9 @@ def test_the_steps_announced_are_the_steps_made(settings, given_samples, x):
         assert progress.steps == kind.steps(settings, COUNT, warm=True)
 
 
-def test_codecs_of_other_kinds_are_no_start(settings, codec, given_samples):
+def test_codecs_of_other_kinds_are_no_start(settings, codec, given_samples, fit_of):
     """A fit is offered whatever other levels have."""
-    others = [fit_codec(given_samples, settings_of(name, 0)).codec for name in SMALL if name != settings.name]
+    others = [fit_of(name, 0).codec for name in SMALL if name != settings.name]
     strangers = [other for other in others if not settings.describes(other.spec)]
     assert fit_codec(given_samples, settings, strangers).codec.to_bytes() == codec.to_bytes()
 
@@ -290,14 +307,13 @@ def test_more_weights_than_there_are_are_refused(codec):
         registry.from_bytes(blobs.pack(codec.spec, more), "weights-0")
 
 
-def test_the_description_of_another_codec_is_refused(settings, codec, given_samples, x):
+def test_the_description_of_another_codec_is_refused(settings, codec, codes, given_samples, fit_of):
     """Weights and codes that are sound, under a spec that is sound, but do not belong together."""
-    tensors, indices = fit_codec(x, settings).codes.tensors(), given_samples.indices
+    tensors, indices = codes.tensors(), given_samples.indices
     for name in SMALL:
         if name == settings.name:
             continue
-        other = fit_codec(given_samples, settings_of(name, 0))
-        mixed = blobs.pack(other.codec.spec, codec.weights())
+        mixed = blobs.pack(fit_of(name, 0).codec.spec, codec.weights())
         with pytest.raises(Damaged):
             registry.from_bytes(mixed, "weights-0").restore_codes(tensors, indices, 10**6, "level-0")
 
@@ -332,9 +348,8 @@ def test_levels_merge(settings, fitted, x):
         restored(found.codec, found.codes, samples.indices)
 
 
-def test_levels_of_another_codec_merge(settings, given_samples):
+def test_levels_of_another_codec_merge(settings, fit_of):
     name = next(name for name in SMALL if name != settings.name)
-    other = fit_codec(given_samples, settings_of(name, 0))
-    found = fit_codec(merge_input(other), settings)
+    found = fit_codec(merge_input(fit_of(name, 0)), settings)
     assert not found.kept
     assert len(found.codes) == COUNT

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -133,16 +135,19 @@ assert np.array_equal(Memory.open(target).snapshot().everything()[0].numpy(), x)
 """
 
 
-@pytest.fixture
-def package(tmp_path) -> Path:
+def install(folder: Path) -> Path:
     """What installing the package would leave in site-packages."""
-    folder = tmp_path / "site"
     about = folder / "logcl_deflate-1.0.dist-info"
     about.mkdir(parents=True)
     (folder / "logcl_deflate.py").write_text(CODEC)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: logcl-deflate\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[logcl.codecs]\ndeflate = logcl_deflate:Deflate\n")
     return folder
+
+
+@pytest.fixture
+def package(tmp_path) -> Path:
+    return install(tmp_path / "site")
 
 
 def run(*arguments: object, package: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -155,13 +160,43 @@ def run(*arguments: object, package: Path | None = None) -> subprocess.Completed
     )
 
 
-@pytest.fixture
-def memory(package, tmp_path) -> Path:
+COMMANDS = """
+import contextlib, io, json, sys
+from logcl.cli import main
+
+found = []
+for line in json.loads(sys.argv[1]):
+    sys.argv = ["logcl", *line]
+    code, out, err = 0, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+    found.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(found))
+"""
+
+
+def commands(*lines: list[object], package: Path | None = None) -> list[tuple[int, str, str]]:
+    """Exit code, stdout and stderr of command lines, all in one process, because it is slow to start."""
+    ran = run("-c", COMMANDS, json.dumps([[str(word) for word in line] for line in lines]), package=package)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
     """A memory that was made with the package."""
-    path = tmp_path / "m.logcl"
-    done = run("-c", textwrap.dedent(USE), path, tmp_path / "saved.logcl", package=package)
+    folder = tmp_path_factory.mktemp("made")
+    done = run("-c", USE, folder / "m.logcl", folder / "saved.logcl", package=install(folder / "site"))
     assert done.returncode == 0, done.stderr
-    return path
+    return folder / "m.logcl"
+
+
+@pytest.fixture
+def memory(made, tmp_path) -> Path:
+    return shutil.copy(made, tmp_path / "m.logcl")
 
 
 def test_it_is_absorbed_merged_saved_reopened_and_verified(memory, package):
@@ -173,7 +208,7 @@ def test_on_the_command_line(memory, package, tmp_path):
     images = np.random.default_rng(1).integers(0, 256, (20, 1, 8, 8), dtype=np.uint8)
     new = tmp_path / "new.logcl"
     np.savez(tmp_path / "task.npz", x=images, y=np.zeros(20, np.int64))
-    for arguments, told in (
+    cases = (
         (["verify", memory], "45 samples"),
         (["absorb", memory, tmp_path / "task.npz"], ""),
         (["verify", memory], "65 samples"),
@@ -181,10 +216,11 @@ def test_on_the_command_line(memory, package, tmp_path):
         (["export", memory, tmp_path / "out"], ""),
         (["absorb", new, tmp_path / "task.npz", "--set", "codec.name=deflate", "--set", "unit=8"], ""),
         (["verify", new], "20 samples"),
-    ):  # fmt: skip
-        done = run("-m", "logcl", *arguments, package=package)
-        assert done.returncode == 0, done.stderr
-        assert told in done.stdout
+    )  # fmt: skip
+    ran = commands(*(line for line, _ in cases), package=package)
+    for (_, told), (code, out, err) in zip(cases, ran, strict=True):
+        assert code == 0, err
+        assert told in out
     with np.load(tmp_path / "out.npz") as exported:
         assert np.array_equal(exported["x"][45:], images)
 
@@ -217,14 +253,14 @@ def test_without_the_package_one_sentence_says_what_to_do(memory, tmp_path):
 
 
 def test_without_the_package_on_the_command_line(memory):
-    shown = run("-m", "logcl", "inspect", memory)  # needs no codec
-    assert shown.returncode == 0, shown.stderr
-    assert "codec deflate" in shown.stdout
-    for command in ("verify", "train"):
-        done = run("-m", "logcl", command, memory)
-        assert done.returncode != 0
-        assert "install the package that provides it" in done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
+    shown, *others = commands(["inspect", memory], ["verify", memory], ["train", memory])
+    code, out, err = shown  # needs no codec
+    assert code == 0, err
+    assert "codec deflate" in out
+    for code, out, err in others:
+        assert code != 0
+        assert "install the package that provides it" in out + err
+        assert "Traceback" not in err
 
 
 def test_a_package_that_cannot_be_imported(memory, package):

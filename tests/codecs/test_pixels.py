@@ -17,12 +17,12 @@ from logcl.codecs.pixels.shades import lloyd
 from logcl.core.errors import BadSettings, Damaged
 from tests.helpers import code_bytes, decoded, fit_codec, merge_input, psnr, smooth, strokes
 
-FAST = {"train_steps": 200}
+COUNT, FAST = 160, {"train_steps": 200}
 
 
 @pytest.fixture(scope="module")
 def x() -> np.ndarray:
-    return strokes(160)
+    return strokes(COUNT)
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +50,10 @@ def test_strokes_take_less_than_half_the_bytes_of_image_files(x, fitted):
 def test_merged_samples_keep_their_pixels(x):
     """Also where new images need more shades, and where the network is another one afterwards."""
     settings = PixelsSettings(psnr=26, **FAST)
-    one, two = fit_codec(x[:60], settings), fit_codec(x[60:90], PixelsSettings(psnr=31, **FAST))
-    merged = fit_codec(merge_input(one, two, new=smooth(40, (1, 28, 28))), settings)
+    one, two = fit_codec(x[:40], settings), fit_codec(x[40:60], PixelsSettings(psnr=31, **FAST))
+    merged = fit_codec(merge_input(one, two, new=smooth(20, (1, 28, 28))), settings)
     assert merged.kept
-    assert np.array_equal(decoded(merged)[:90], np.concatenate([decoded(one), decoded(two)]))
+    assert np.array_equal(decoded(merged)[:60], np.concatenate([decoded(one), decoded(two)]))
 
 
 def test_a_level_starts_from_the_network_of_another_one(x, fitted):
@@ -62,12 +62,17 @@ def test_a_level_starts_from_the_network_of_another_one(x, fitted):
     assert again.codec.to_bytes() == fitted.codec.to_bytes()
 
 
-@given(rows=st.lists(st.integers(0, 159), min_size=1, max_size=40))
+@pytest.fixture(scope="module")
+def images(fitted) -> np.ndarray:
+    return decoded(fitted)
+
+
+@given(rows=st.lists(st.integers(0, COUNT - 1), min_size=1, max_size=40))
 @hypothesis_settings(max_examples=5)
-def test_selected_samples_are_what_they_were(fitted, rows):
+def test_selected_samples_are_what_they_were(fitted, images, rows):
     some = fitted.codes.select(np.array(rows))
     again = fitted.codec.decode(some, np.arange(len(rows))).numpy()
-    assert np.array_equal(again, decoded(fitted)[rows])
+    assert np.array_equal(again, images[rows])
 
 
 def test_the_network_is_exact_in_any_order_of_summation(fitted):
@@ -99,9 +104,9 @@ def test_damaged_streams_are_refused(fitted):
     for _ in range(8):
         tensors = {key: value.clone() for key, value in fitted.codes.tensors().items()}
         tensors["words"][rng.integers(len(tensors["words"]))] ^= 1 << int(rng.integers(8))
-        codes = fitted.codec.restore_codes(tensors, np.arange(160), 10**6, "level-3")
+        codes = fitted.codec.restore_codes(tensors, np.arange(COUNT), 10**6, "level-3")
         try:
-            fitted.codec.decode(codes, np.arange(160))
+            fitted.codec.decode(codes, np.arange(COUNT))
         except Damaged as error:
             found += "level-3" in str(error)
     assert found == 8
@@ -109,8 +114,8 @@ def test_damaged_streams_are_refused(fitted):
 
 def test_a_memory_of_strokes_chooses_it_and_is_verified(tmp_path, x):
     memory = Memory.open(tmp_path / "m.logcl", (1, 28, 28), unit=16)
-    for start in range(0, 160, 40):
-        memory.absorb(x[start : start + 40], np.arange(40) % 3)
+    for start in range(0, 96, 32):
+        memory.absorb(x[start : start + 32], np.arange(32) % 3)
     again = Memory.open(tmp_path / "m.logcl")
     assert again.settings.codec.name == "pixels"
     assert again.verify() == []

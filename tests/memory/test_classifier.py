@@ -1,5 +1,8 @@
 """The global model: learns from replay alone, is stored in the memory's file, knows when it is outdated."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -16,11 +19,12 @@ from logcl.nn.training import Work
 from tests.helpers import page_of
 
 
-@pytest.fixture
-def memory(tmp_path, digits) -> Memory:
+@pytest.fixture(scope="module")
+def absorbed(tmp_path_factory, digits) -> Path:
+    """900 digits in two tasks."""
     x, y = digits
     memory = Memory.open(
-        tmp_path / "m.logcl",
+        tmp_path_factory.mktemp("absorbed") / "m.logcl",
         (1, 8, 8),
         unit=64,
         settings={"codec.name": "autoencoder", "codec.min_steps": 300},
@@ -28,7 +32,13 @@ def memory(tmp_path, digits) -> Memory:
     for classes in ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)):
         mine = np.flatnonzero(np.isin(y[:900], classes))
         memory.absorb(x[mine], y[mine])
-    return memory
+    return memory.path
+
+
+@pytest.fixture
+def memory(tmp_path, absorbed) -> Memory:
+    """A copy of it."""
+    return Memory.open(shutil.copy(absorbed, tmp_path / "m.logcl"))
 
 
 def test_it_learns_from_replay_and_is_stored(memory, digits):
@@ -147,7 +157,7 @@ class TestSize:
         def refuse(*given):
             raise AssertionError("it was built")
 
-        settings = {"classifier.network": "mlp", "classifier.width": 1024}
+        settings = {"codec.name": "cosine", "classifier.network": "mlp", "classifier.width": 1024}
         memory = Memory.open(tmp_path / "m.logcl", (1, 8, 8), unit=64, settings=settings)
         memory.absorb(digits[0][:70], digits[1][:70])
         monkeypatch.setattr("logcl.memory.classifier.new_network", refuse)

@@ -253,7 +253,7 @@ def test_replay_is_uniform_and_reproducible(tmp_path, digits, quick):
         memory.replay(batch_size=0)
 
 
-@pytest.mark.parametrize(("workers", "context"), [(0, None), (2, "fork"), (2, "spawn")])
+@pytest.mark.parametrize(("workers", "context"), [(0, None), (2, "fork")])
 def test_a_data_loader_sees_every_sample_once(tmp_path, digits, quick, workers, context):
     memory = make(tmp_path / "m.logcl", quick)
     memory.absorb(digits[0][:50], np.arange(50))
@@ -306,7 +306,9 @@ def test_a_relative_path_stays_where_it_was(tmp_path, digits, quick, monkeypatch
 
 @pytest.mark.parametrize("shape", [(3, 4, 4), (1, 2, 3), (3, 512, 512)])
 def test_images_of_unusual_size(tmp_path, quick, shape):
-    changes = {**quick, "codec.width": 2} if shape[0] == 1 else {}
+    changes = {"codec.name": "image_file"} if shape[1] == 512 else {}
+    if shape[0] == 1:
+        changes = {**quick, "codec.width": 2}
     memory = Memory.open(tmp_path / "m.logcl", shape, unit=1, settings=changes)
     memory.absorb(np.zeros((1, *shape), np.uint8), [0])
     assert memory.verify() == []
@@ -335,13 +337,13 @@ def test_open_readers_see_the_new_state_and_snapshots_do_not_change(tmp_path, di
 
 
 def test_the_file_is_small(tmp_path, digits):
-    """28x28 at the default rate: codes and labels of 1,024 samples take under a tenth of raw."""
-    x = np.repeat(np.repeat(digits[0], 3, axis=2), 3, axis=3)
+    """28x28 at the default rate: codes and labels of 256 samples take under a tenth of raw."""
+    x = np.repeat(np.repeat(digits[0][:256], 3, axis=2), 3, axis=3)
     x = np.pad(x, ((0, 0), (0, 0), (2, 2), (2, 2)))
     memory = Memory.open(tmp_path / "m.logcl", (1, 28, 28))
-    memory.absorb(x[:1024], digits[1][:1024])
+    memory.absorb(x, digits[1][:256])
     assert memory.nbytes() == (tmp_path / "m.logcl").stat().st_size
-    assert memory.nbytes() < x[:1024].nbytes / 10
+    assert memory.nbytes() < x.nbytes / 10
 
 
 def test_damage_is_found_before_it_is_replayed(tmp_path, digits, quick):

@@ -53,16 +53,23 @@ def tasks(tmp_path, digits) -> list[Path]:
     return paths
 
 
-@pytest.fixture
-def memory(tmp_path, digits) -> Memory:
-    memory = Memory.open(
-        tmp_path / "m.logcl",
-        (1, 8, 8),
-        unit=32,
-        settings={"codec.name": "autoencoder", "codec.min_steps": STEPS, "codec.epochs": 1},
-    )
+def make(path: Path, digits, steps: int) -> Memory:
+    recipe = {"codec.name": "autoencoder", "codec.min_steps": steps, "codec.epochs": 1}
+    memory = Memory.open(path, (1, 8, 8), unit=32, settings=recipe)
     memory.absorb(digits[0][:20], digits[1][:20])  # stays in the buffer: quick
     return memory
+
+
+@pytest.fixture
+def memory(tmp_path, digits) -> Memory:
+    """Absorbs slowly."""
+    return make(tmp_path / "m.logcl", digits, STEPS)
+
+
+@pytest.fixture
+def quick_memory(tmp_path, digits) -> Memory:
+    """Its training need not be caught in the middle."""
+    return make(tmp_path / "m.logcl", digits, 20)
 
 
 def wait_for(condition, seconds: float = 60) -> None:
@@ -154,7 +161,8 @@ def small_disk(folder: Path, options: str):
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_changes_nothing(memory, tasks, tmp_path):
+def test_a_full_disk_changes_nothing(quick_memory, tasks, tmp_path):
+    memory = quick_memory
     disk = tmp_path / "disk"
     disk.mkdir()
     with small_disk(disk, "size=64k"):
@@ -180,8 +188,9 @@ def test_a_full_disk_changes_nothing(memory, tasks, tmp_path):
         assert Memory.open(path).n == 120
 
 
-def test_a_file_size_limit_changes_nothing(memory, tasks):
+def test_a_file_size_limit_changes_nothing(quick_memory, tasks):
     """The same without mounting a disk: the kernel limits the size of the file."""
+    memory = quick_memory
     before = memory.digest
     limit = memory.path.stat().st_size + 2048
 
@@ -196,7 +205,8 @@ def test_a_file_size_limit_changes_nothing(memory, tasks):
     assert memory.verify() == []
 
 
-def test_a_read_only_folder_can_be_read_but_not_written(memory, tasks, tmp_path, logcl):
+def test_a_read_only_folder_can_be_read_but_not_written(quick_memory, tasks, tmp_path, logcl):
+    memory = quick_memory
     folder = tmp_path / "locked"
     folder.mkdir()
 
@@ -222,7 +232,8 @@ def test_a_read_only_folder_can_be_read_but_not_written(memory, tasks, tmp_path,
         try_it()
 
 
-def test_bars_on_a_terminal_and_silence_elsewhere(memory, tasks):
+def test_bars_on_a_terminal_and_silence_elsewhere(quick_memory, tasks):
+    memory = quick_memory
     quiet = start("absorb", memory.path, tasks[0])
     code, _, err = finish(quiet)
     assert (code, err) == (0, "")

@@ -60,6 +60,8 @@ def tasks(digits, *groups: tuple[int, ...], limit: int = 120) -> list[Task]:
 def problem(folder: Path, name: str, changes: dict[str, object] | None = None) -> Problem:
     folder.mkdir(parents=True, exist_ok=True)
     settings = preset(PRESETS.get(name, "fast"), (1, 8, 8))
+    if settings.preset == "fast":  # choosing a codec takes longer than a method
+        settings = override(settings, {"codec.name": "cosine"})
     settings = override(settings, applicable(settings, {**QUICK, **(changes or {})}))
     return Problem(settings, NAMES, folder, budget="10/class")
 
@@ -201,6 +203,11 @@ RETRAINED = ("logcl", "joint", "cumulative", "generative-replay", "gdumb", "code
     + [
         pytest.param(name, WARM, marks=pytest.mark.xdist_group(name), id=f"{name}, warm")
         for name in RETRAINED
+    ]
+    + [
+        pytest.param(
+            "logcl", {"codec.name": "auto"}, marks=pytest.mark.xdist_group("logcl"), id="logcl, codec chosen"
+        )
     ],
 )
 def test_an_interrupted_run_has_the_result_of_an_uninterrupted_one(name, changes, tmp_path, digits):

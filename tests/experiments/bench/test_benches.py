@@ -105,7 +105,7 @@ def result(tmp_path_factory):
         "classifier.epochs": 1,
     }
     settings = override(preset("fast", (1, 8, 8)), changes)
-    stream = open_stream("digits", tasks=3, seed=0).thinned(60)
+    stream = open_stream("digits", tasks=3, seed=0).thinned(15)
     return experiment.run(stream, "logcl", settings, tmp_path_factory.mktemp("run"))
 
 
@@ -129,18 +129,18 @@ def test_tables_hold_means_over_seeds_beside_published_accuracies(result):
     (table,) = TABLES["table1"]([easy, *runs])
     assert [row[0] for row in table.rows] == ["logcl", "er", "joint"]
     assert table.rows[1][-1] == "1, 0"
-    assert any("60 samples per class" in note for note in table.notes)
+    assert any("15 samples per class" in note for note in table.notes)
     (table,) = TABLES["table2"]([dressed(result, stream="cifar100")])
-    assert table.rows[0][2:5] == ("56.75 ± 1", "offline", "all 600")
+    assert table.rows[0][2:5] == ("56.75 ± 1", "offline", "all 150")
     (table,) = TABLES["extreme"](
         [dressed(result, memory_bytes=100), dressed(result, method="replay-buffer", memory_bytes=1000)]
     )
     assert {row[0]: row[3] for row in table.rows} == {"logcl": "10.0", "replay-buffer": "100.0"}
     measured, plan = TABLES["growth"]([result])
-    fits = sum(task.trained for task in result.tasks) / 600
+    fits = sum(task.trained for task in result.tasks) / 150
     found = dict(zip(measured.columns, measured.rows[0], strict=True))
     assert found["fits per sample"] == f"{fits:.1f}"
-    assert found["replays per sample"] == f"{sum(task.replayed for task in result.tasks) / 600:.1f}"
+    assert found["replays per sample"] == f"{sum(task.replayed for task in result.tasks) / 150:.1f}"
     assert plan.rows[-1][0] == "1,000,000"
     for name in TABLES:
         assert all(

@@ -128,7 +128,7 @@ def test_sets_of_own_images(tmp_path, digits):
 
 def test_memories_and_files_are_measured_alike(photographs):
     for codec in ("cosine", "fast", "webp", "jpeg-444"):
-        points, peak = codec_rates.measure(photographs, codec, "smoke")
+        points, peak = codec_rates.measure(photographs[:10], codec, "smoke")
         assert len(points) >= 2
         assert peak is None or peak > 0
         by_bytes = sorted(points, key=lambda point: (point.bytes, point.psnr))

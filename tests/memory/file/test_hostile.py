@@ -127,15 +127,15 @@ def test_deep_nesting_outside_the_description():
 @pytest.mark.parametrize(
     "text",
     [
-        "{" + ",".join(f'"k{k}":0' for k in range(200_000)) + "}",
-        '{"classes":[' + "[]," * 700_000 + "[]]}",
-        '{"runs":[{"count":1,"errors":[' + "[]," * 700_000 + "[]]}]}",
-        '{"runs":[' + "0," * 1_000_000 + "0]}",
-        '{"level":"' + "x" * 5_000_000 + '"}',
+        "{" + ",".join(f'"k{k}":0' for k in range(100_000)) + "}",
+        '{"classes":[' + "[]," * 250_000 + "[]]}",
+        '{"runs":[{"count":1,"errors":[' + "[]," * 250_000 + "[]]}]}",
+        '{"runs":[' + "0," * 400_000 + "0]}",
+        '{"level":"' + "x" * 4_000_000 + '"}',
     ],
     ids=["names", "classes", "errors", "runs", "text"],
 )
-def test_a_million_mistakes_give_one_message(text):
+def test_very_many_mistakes_give_one_message(text):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     refused(framed(json.dumps({"__metadata__": {"logcl": text}})))
     codec = text.replace("{", '{"codec":{"name":"cosine","image_shape":[1,8,8],"step":1},', 1)
@@ -144,7 +144,7 @@ def test_a_million_mistakes_give_one_message(text):
     refused_weights(
         framed(json.dumps({"__metadata__": {"logcl": text.replace("{", '{"name":"cosine",', 1)}}))
     )
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000  # kB
 
 
 def test_names_from_a_file_cannot_control_a_terminal(quantised):

@@ -27,7 +27,7 @@ def test_costs_are_proportional_to_image_size():
 @pytest.mark.parametrize(
     ("shape", "usual"),
     [
-        ((1, 8, 8), "autoencoder"), ((1, 28, 28), "pixels"), ((3, 32, 32), "pyramid"),
+        ((1, 8, 8), "pixels"), ((1, 28, 28), "pixels"), ((3, 32, 32), "pyramid"),
         ((1, 64, 64), "pyramid"), ((3, 224, 224), "image_file"),
     ],
 )  # fmt: skip

@@ -3,7 +3,8 @@
     symbol ── (start, frequency) of its interval in [0, 2^14) ── 32-bit state per stream ── 16-bit words
 
 Step t codes one symbol of every stream, so the Python loop runs once per step, whatever the number of
-streams. Only integers are used: the same words give the same symbols on every machine.
+streams; a few streams are encoded one by one. Only integers are used: the same words give the same symbols
+on every machine.
 
 The package `constriction` is not faster here, because contexts are known a few symbols at a time, and wants
 probabilities as floats: 256 streams of 2,000 symbols take it 0.023 s to encode and 0.063 s to decode on one
@@ -29,6 +30,7 @@ COST = (BITS - np.log2(np.maximum(np.arange(TOTAL + 1), 1))).astype(np.float32)
 """Bits of a symbol by its frequency."""
 _LOWEST = 1 << 16  # the smallest state between symbols, and the first state of every stream
 _STATE = 2  # words of the final state, with which a stream begins
+_FEW = 24  # streams up to which integers of Python are faster than arrays
 
 Integers = NDArray[np.integer[Any]]
 
@@ -94,6 +96,8 @@ def join(parts: list[Streams]) -> Streams:
 def encode(starts: NDArray[np.uint16], frequencies: NDArray[np.uint16]) -> Streams:
     """Code (steps, streams) intervals; a frequency of `TOTAL` costs nothing."""
     steps, streams = starts.shape
+    if streams <= _FEW:
+        return _encode_few(starts, frequencies)
     words = np.empty((_STATE + steps, streams), np.uint16)
     used = np.ones((_STATE + steps, streams), np.bool_)
     state = np.full(streams, _LOWEST, np.int64)
@@ -105,6 +109,25 @@ def encode(starts: NDArray[np.uint16], frequencies: NDArray[np.uint16]) -> Strea
         state = (quotient << BITS) + rest + starts[step]
     words[0], words[1] = state >> 16, state & 0xFFFF
     return Streams(used.sum(axis=0), words.T[used.T])
+
+
+def _encode_few(starts: NDArray[np.uint16], frequencies: NDArray[np.uint16]) -> Streams:
+    """The same, stream by stream."""
+    lengths, words = [], []
+    for column in range(starts.shape[1]):
+        state, coded = _LOWEST, []
+        for start, frequency in zip(
+            starts[::-1, column].tolist(), frequencies[::-1, column].tolist(), strict=True
+        ):
+            if state >= frequency << 32 - BITS:
+                coded.append(state & 0xFFFF)
+                state >>= 16
+            quotient, rest = divmod(state, frequency)
+            state = (quotient << BITS) + rest + start
+        coded += [state & 0xFFFF, state >> 16]
+        lengths.append(len(coded))
+        words += coded[::-1]
+    return Streams(np.array(lengths, np.int64), np.array(words, np.uint16))
 
 
 class Decoder:

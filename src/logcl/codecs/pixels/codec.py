@@ -351,7 +351,8 @@ def _trained(
     nearest = np.abs(np.arange(256)[:, None] - np.array(spec.shades)).argmin(axis=1).astype(np.uint8)
     symbols = nearest[x.reshape(len(x), -1)]
     whole = min(settings.train_steps, _STEPS_PER_IMAGE * (len(x) + sum(map(len, others))))
-    for share in (2 / 3, 1 / 3):
+    shares = (2 / 3, 1 / 3)
+    for share in shares:
         recipe = Recipe(epochs=1, min_steps=max(round(whole * share), 5), batch_size=32, learning_rate=5e-3)
         given = np.concatenate([symbols, *others])
         steps = recipe.min_steps
@@ -360,7 +361,7 @@ def _trained(
         ]
         model = train(grid, inputs, some, recipe, work, model, settings.width)
         codec = Pixels(spec, model)
-        if len(x):
+        if len(x) and share != shares[-1]:
             rate = 2.0 ** (-spec.quality / _PER_OCTAVE)
             batches = codec.coder.batches(len(x))
             symbols = np.concatenate(
