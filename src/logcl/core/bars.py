@@ -80,6 +80,8 @@ class Bars(Progress):
             yield advance
         finally:
             self._rich.remove_task(bar)
+            if not self._rich.tasks:
+                self._rich.refresh()  # results are printed to stdout, wherever the cursor is
 
 
 def _sentence(bar: Task) -> str:
