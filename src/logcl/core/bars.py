@@ -73,7 +73,7 @@ class Bars(Progress):
         """One bar, below the bars of the enclosing jobs."""
         bar = self._rich.add_task(description, total=total, note="")
 
-        def advance(steps: int = 1, note: str = "") -> None:
+        def advance(steps: float = 1, note: str = "") -> None:
             self._rich.update(bar, advance=steps, note=note)
 
         try:
