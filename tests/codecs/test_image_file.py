@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from logcl import Memory
-from logcl.codecs import registry
+from logcl.codecs import containers, registry
 from logcl.codecs.containers import CONTAINERS, LOWEST
 from logcl.codecs.file_codes import FileCodes
 from logcl.codecs.image_file import ImageFileSettings
@@ -150,6 +150,23 @@ def test_forged_files_are_refused_or_decode_to_an_image(name, x, seed):
     with suppress(Damaged):
         images = fitted.codec.decode(forged, np.arange(2))
     assert images is None or images.shape == (2, 3, 32, 32)
+
+
+@pytest.mark.parametrize("more", ["padding", "frames", "one frame"])
+def test_shells_of_more_than_one_frame_are_refused(x, more):
+    """Shells are stored once but parsed and decoded for every image: 200 kB took 50 ms each."""
+    codec = fit_codec(x[:4], ImageFileSettings(psnr=28, speed=8)).codec
+    shell, payload = CONTAINERS["avif"].encode(x[0] // 8, 10, 8)
+    frame = bytes([0x32]) + containers._leb128(len(payload) - 1) + payload[1:]
+    units = {"padding": b"\x7a\0" * 100_000, "frames": frame * 20, "one frame": frame}[more]
+    forged = shell[:-1] + units + shell[-1:]
+    assert CONTAINERS["avif"].wrap(forged, payload[1:])
+    weights = {
+        "shells": torch.from_numpy(np.frombuffer(forged, np.uint8).copy()),
+        "sizes": torch.tensor([len(forged)], dtype=torch.int32),
+    }
+    with pytest.raises(Damaged, match=r"too long|more than one frame"):
+        registry.from_bytes(blobs.pack(codec.spec, weights), "weights-0")
 
 
 def test_shells_that_are_garbage_are_refused(x):
