@@ -152,6 +152,16 @@ def test_forged_files_are_refused_or_decode_to_an_image(name, x, seed):
     assert images is None or images.shape == (2, 3, 32, 32)
 
 
+def test_more_shells_than_a_codec_may_have_are_refused_before_they_are_written(x):
+    """They were written, and could not be read again."""
+    settings = ImageFileSettings(psnr=28, speed=9)
+    fits = [fit_codec(x[start : start + 4], settings) for start in (0, 4)]
+    for number, fitted in enumerate(fits):
+        fitted.codec.shells += tuple(b"%d-%d" % (number, shell) for shell in range(60))
+    with pytest.raises(Damaged, match="more than 64 different headers"):
+        fit_codec(merge_input(*fits, new=x[8:9]), settings)
+
+
 @pytest.mark.parametrize("more", ["padding", "frames", "one frame"])
 def test_shells_of_more_than_one_frame_are_refused(x, more):
     """Shells are stored once but parsed and decoded for every image: 200 kB took 50 ms each."""

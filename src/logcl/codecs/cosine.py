@@ -23,6 +23,7 @@ from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, RateSettings, 
 from logcl.codecs.pyramid_layout import basis
 from logcl.codecs.quantised import FINENESS, ROUNDING, QuantisedCodec, QuantisedCodes
 from logcl.core.errors import Damaged
+from logcl.core.images import rows_at_once
 from logcl.core.settings import ImageShape
 from logcl.nn.device import choose_device
 from logcl.nn.images import in_blocks
@@ -32,7 +33,7 @@ _LARGEST_BLOCK = 32
 _LARGE = 2**20  # values of an image that is decoded some blocks at a time
 _TOLERANCE = 0.1  # relative miss of the target bytes up to which the step of another level is kept
 _TRIALS = 14  # steps tried until one is chosen
-_CALIBRATION = 2048  # images that the step is chosen on
+_CALIBRATION, _CALIBRATION_VALUES = 2048, 2**24  # images that the step is chosen on, and their values
 
 
 class CosineSettings(RateSettings):
@@ -94,15 +95,25 @@ class Cosine(QuantisedCodec):
         with work.counting(cls.steps(settings, len(samples), warm=step is not None)) as made:
             # Quality follows from the step alone; bytes also depend on the images.
             if step is None or settings.psnr is None:
-                step = _calibrated(samples.x[:: _stride(len(samples))], settings, step, made)
+                step = _calibrated(
+                    samples.x[:: _stride(len(samples), math.prod(shape))], settings, step, made
+                )
             codec = cls(CosineSpec(image_shape=shape, step=step))
             codes = codec.encode(samples.x, made)
         return Fitted(codec, codes, np.arange(len(samples)))
 
     def encode(self, x: NDArray[np.uint8], made: Callable[[int], None] | None = None) -> QuantisedCodes:
         """Round the coefficients of images (n, C, H, W); `made` counts the images that are coded."""
-        symbols = in_blocks(lambda images: rounded(coefficients(images), self.spec.step).to(torch.int16), x)
-        return QuantisedCodes.of(symbols, len(x), made)
+        rows, many = rows_at_once(self.spec.shape), self.blocks
+        # At once they would take several times as much room as floats.
+        symbols = np.empty((len(x) * many, self.length), np.int16)
+        for start in range(0, len(x), rows):
+            some = in_blocks(
+                lambda images: rounded(coefficients(images), self.spec.step), x[start : start + rows]
+            )
+            symbols[start * many : start * many + len(some)] = some
+        report = None if made is None else lambda coded: made(coded // many)
+        return QuantisedCodes(entropy.encode(symbols, report), many)
 
     @property
     def length(self) -> int:
@@ -163,8 +174,9 @@ class Cosine(QuantisedCodec):
         return samples + (0 if known else _TRIALS * len(range(0, samples, _stride(samples))))
 
 
-def _stride(samples: int) -> int:
-    return max(samples // _CALIBRATION, 1)
+def _stride(samples: int, values: int = 1) -> int:
+    """Every how many images the step is chosen on one, of so many values."""
+    return max(samples // min(_CALIBRATION, max(_CALIBRATION_VALUES // values, 1)), 1)
 
 
 def _calibrated(
