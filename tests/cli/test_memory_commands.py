@@ -5,14 +5,17 @@ import re
 import shutil
 import unicodedata
 from datetime import datetime
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
 from logcl import Memory
+from logcl.cli import export
 from logcl.cli.export import _folder_names
 from logcl.core.text import human_bytes
 from tests.torture import resources
@@ -307,6 +310,46 @@ def test_export_npz_and_png_hold_the_same_samples(tmp_path, memory, digits, logc
     assert "tree already exists" in again.err
 
 
+def test_export_replaces_nothing(tmp_path, memory, logcl, monkeypatch):
+    link = tmp_path / "link.npz"
+    link.symlink_to("nowhere.npz")
+    assert "link.npz already exists" in logcl("export", memory, link).err
+    assert link.is_symlink()
+    inside = export._write_npz
+
+    def slow(*given):
+        inside(*given)
+        (tmp_path / "out.npz").write_text("written by someone else meanwhile")
+
+    monkeypatch.setattr(export, "_write_npz", slow)
+    assert logcl("export", memory, tmp_path / "out").code == 7
+    assert (tmp_path / "out.npz").read_text() == "written by someone else meanwhile"
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".new")]
+
+
+@pytest.mark.long
+def test_export_of_more_than_two_gibibytes(tmp_path, memory, logcl, monkeypatch):
+    """Zip files need to be told beforehand."""
+    x, n = np.zeros((64, 1, 2048, 2048), np.uint8), 520
+    x[:, 0, 0, 0] = 7
+    blocks = [
+        (start, torch.from_numpy(x[: n - start]), np.zeros(min(64, n - start), int))
+        for start in range(0, n, 64)
+    ]
+    now = SimpleNamespace(
+        n=n, classes=("a",), settings=SimpleNamespace(image_shape=x.shape[1:]), pieces=lambda _: blocks
+    )
+    monkeypatch.setattr(Memory, "snapshot", lambda _: now)
+    assert logcl("export", memory, tmp_path / "out").code == 0
+    with np.load(tmp_path / "out.npz") as file:
+        assert file["y"].tolist() == ["a"] * n
+        found = file["x"]
+    assert found.nbytes > 2**31
+    assert found.shape == (n, 1, 2048, 2048)
+    assert (found[:, 0, 0, 0] == 7).all()
+    assert found[-1].sum() == 7
+
+
 def test_export_writes_labels_in_blocks(tmp_path, digits, logcl, quick, monkeypatch):
     monkeypatch.setattr("logcl.cli.export._BLOCK", 4000)
     names = ["x" * 1000 if label == 3 else f"digit {label}" for label in digits[1][:60].tolist()]
@@ -425,6 +468,7 @@ def test_verify_distinguishes_damage_from_other_files(tmp_path, memory, logcl):
         (["absorb", "{memory}", "{tmp}/broken"], 3, "broken/a/1.png is damaged or truncated"),
         (["absorb", "{memory}", "{npz}", "--image-shape", "3x32x32"], 2, "holds images of shape (1, 8, 8)"),
         (["absorb", "{memory}", "{npz}", "--image-shape", "8x8"], 2, "is not CHANNELSxHEIGHTxWIDTH"),
+        (["absorb", "{memory}", "{npz}", "--image-shape", ""], 2, "is not CHANNELSxHEIGHTxWIDTH"),
         (["absorb", "{memory}", "{npz}", "--set", "unit"], 2, "--set unit has no value"),
         (["absorb", "{tmp}/no/m.logcl", "{npz}"], 7, "does not exist; create it first"),
         (["absorb", "{tmp}/text.txt", "{npz}"], 4, "is not a LogCL memory"),

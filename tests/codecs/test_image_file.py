@@ -15,7 +15,7 @@ from PIL import Image
 
 from logcl import Memory
 from logcl.codecs import registry
-from logcl.codecs.image_file import ImageFileSettings
+from logcl.codecs.image_file import ImageFileSettings, containers
 from logcl.codecs.image_file.codes import FileCodes
 from logcl.codecs.image_file.containers import CONTAINERS, LOWEST
 from logcl.core.errors import BadSettings, Damaged
@@ -150,6 +150,33 @@ def test_forged_files_are_refused_or_decode_to_an_image(name, x, seed):
     with suppress(Damaged):
         images = fitted.codec.decode(forged, np.arange(2))
     assert images is None or images.shape == (2, 3, 32, 32)
+
+
+def test_more_shells_than_a_codec_may_have_are_refused_before_they_are_written(x):
+    """They were written, and could not be read again."""
+    settings = ImageFileSettings(psnr=28, speed=9)
+    fits = [fit_codec(x[start : start + 4], settings) for start in (0, 4)]
+    for number, fitted in enumerate(fits):
+        fitted.codec.shells += tuple(b"%d-%d" % (number, shell) for shell in range(60))
+    with pytest.raises(Damaged, match="more than 64 different headers"):
+        fit_codec(merge_input(*fits, new=x[8:9]), settings)
+
+
+@pytest.mark.parametrize("more", ["padding", "frames", "one frame"])
+def test_shells_of_more_than_one_frame_are_refused(x, more):
+    """Shells are stored once but parsed and decoded for every image: 200 kB took 50 ms each."""
+    codec = fit_codec(x[:4], ImageFileSettings(psnr=28, speed=8)).codec
+    shell, payload = CONTAINERS["avif"].encode(x[0] // 8, 10, 8)
+    frame = bytes([0x32]) + containers._leb128(len(payload) - 1) + payload[1:]
+    units = {"padding": b"\x7a\0" * 100_000, "frames": frame * 20, "one frame": frame}[more]
+    forged = shell[:-1] + units + shell[-1:]
+    assert CONTAINERS["avif"].wrap(forged, payload[1:])
+    weights = {
+        "shells": torch.from_numpy(np.frombuffer(forged, np.uint8).copy()),
+        "sizes": torch.tensor([len(forged)], dtype=torch.int32),
+    }
+    with pytest.raises(Damaged, match=r"too long|more than one frame"):
+        registry.from_bytes(blobs.pack(codec.spec, weights), "weights-0")
 
 
 def test_shells_that_are_garbage_are_refused(x):

@@ -9,12 +9,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from logcl import Memory
+from logcl.codecs.base import Fitted
 from logcl.codecs.image_file import ImageFileSettings
-from logcl.codecs.pixels import PixelsSettings
 from logcl.codecs.pixels import model as context_model
+from logcl.codecs.pixels.codec import PixelsSettings, PixelsSpec, _trained
 from logcl.codecs.pixels.model import ContextModel
 from logcl.codecs.pixels.shades import lloyd
 from logcl.core.errors import BadSettings, Damaged
+from logcl.nn.training import Work, generator_for
 from tests.helpers import code_bytes, decoded, fit_codec, merge_input, psnr, smooth, strokes
 
 COUNT, FAST = 160, {"train_steps": 200}
@@ -54,6 +56,22 @@ def test_merged_samples_keep_their_pixels(x):
     merged = fit_codec(merge_input(one, two, new=smooth(20, (1, 28, 28))), settings)
     assert merged.kept
     assert np.array_equal(decoded(merged)[:60], np.concatenate([decoded(one), decoded(two)]))
+
+
+def test_levels_with_more_shades_together_than_a_codec_has_are_coded_anew(x):
+    """They ended in a ValidationError, and the task could never be absorbed."""
+    settings, shape, fits = PixelsSettings(psnr=31, train_steps=20), (1, 28, 28), []
+    for first in range(2):
+        shades = tuple(range(first, 256, 4))
+        spec = PixelsSpec(image_shape=shape, shades=shades, trained=1, quality=50)
+        codec = _trained(spec, x[:20], [], settings, Work(generator_for(0)), None)
+        some = x[40 * first : 40 * first + 40]
+        fits.append(Fitted(codec, codec.encode(some), np.arange(40)))
+    merged = fit_codec(merge_input(*fits, new=x[80:90]), settings)
+    assert not merged.kept
+    assert len(merged.codec.spec.shades) <= 64
+    before = np.concatenate([*map(decoded, fits), x[80:90]])
+    assert psnr(before[merged.order], decoded(merged)) > 30
 
 
 def test_a_level_starts_from_the_network_of_another_one(x, fitted):

@@ -20,6 +20,7 @@ from logcl.codecs.pyramid import context as pyramid_context
 from logcl.codecs.pyramid import layout as pyramid_layout
 from logcl.codecs.pyramid import streams as pyramid_streams
 from logcl.codecs.pyramid.codec import Pyramid, PyramidSettings, PyramidSpec, _encoded
+from logcl.codecs.pyramid.codes import joined
 from logcl.codecs.pyramid.context import Format
 from logcl.codecs.pyramid.networks import LATEST
 from logcl.core.errors import BadSettings, Damaged
@@ -150,6 +151,30 @@ def pair(x):
     one, two = fit_codec(x[:21], PyramidSettings(psnr=27)), fit_codec(x[21:], PyramidSettings(psnr=31))
     merged = fit_codec(merge_input(one, two), PyramidSettings(psnr=27))
     return merged.codec, merged.codes, decoded(merged)
+
+
+def test_recoding_takes_no_longer_if_one_stream_is_fuller_than_the_others(monkeypatch):
+    """A forged level of single images with a full stream now and then took sixteen times as long."""
+    shape, rooms, symbols = (1, 8, 8), [], pyramid_streams.symbols
+    some = smooth(400, shape)
+
+    def seen(streams, steps, counts, *more):
+        rooms.append(len(counts) * int(counts.max()))
+        return symbols(streams, steps, counts, *more)
+
+    parts = [_encoded(some[row : row + 1], 70 + row % 2, networks=1)[0] for row in range(336)]
+    for at in range(4):
+        parts.insert(80 * at, _encoded(some[336 + 16 * at : 352 + 16 * at], 90, networks=1)[0])
+    codes = joined(parts)
+    monkeypatch.setattr(pyramid_context, "at_once", lambda _: 8)
+    monkeypatch.setattr(pyramid_streams, "symbols", seen)
+    again = codes.recoded(codes.steps.astype(np.int64), LATEST)
+    assert sum(rooms) < 1.5 * len(codes)
+    rows = np.arange(len(codes))
+    before, after = codes.integers(rows), again.integers(rows)
+    assert np.array_equal(before.means, after.means)
+    assert all(np.array_equal(a, b) for a, b in zip(before.symbols, after.symbols, strict=True))
+    assert again.counts.tolist() == codes.counts.tolist()
 
 
 def test_coarser_steps_lose_little_more_than_encoding_so_from_the_start(x):

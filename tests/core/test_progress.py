@@ -123,3 +123,19 @@ def test_bars_on_a_terminal_show_what_is_above_them_and_disappear():
     assert all(text in shown for text in ("two cells done", "outer [a]", "inner", "50%", "25%", "loss 0.25"))
     assert not bars._rich.tasks
     assert file.getvalue().endswith("\x1b[2K")  # the lines are erased
+
+
+def test_what_is_printed_between_two_jobs_does_not_follow_a_bar_on_its_line():
+    """Results go to standard output, which rich does not keep apart from bars on standard error."""
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=100)
+    with Bars(console) as bars:
+        bars._rich.live.auto_refresh = False  # as between two refreshes
+        for number in range(3):
+            with bars.track("outer", 4) as outer, bars.track("inner", 10):
+                outer()
+                bars._rich.refresh()
+                assert "25%" in file.getvalue().rpartition("absorbed")[2]
+            file.write(f"absorbed {number}\n")
+    before = file.getvalue().split("absorbed")[:3]
+    assert all(text.endswith("\x1b[2K") for text in before)

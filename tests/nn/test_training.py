@@ -100,6 +100,30 @@ def test_progress_counts_every_step():
     assert recorder.steps == 23
 
 
+def test_a_batch_in_parts_gives_the_same_weights_and_every_part_moves_the_bar():
+    """A batch of large images may take half a minute, all of which the bar would stand still."""
+    recipe = Recipe(epochs=2, batch_size=10, learning_rate=0.01)
+    seen = []
+
+    class Places(Silent):
+        @contextmanager
+        def track(self, description, total):
+            yield lambda steps=1, note="": seen.append(steps) if steps else None
+
+    def fitted(at_once):
+        with seeded(generator_for(0)):
+            network, x = nn.Linear(3, 1), torch.randn(50, 3)
+        work = Work(generator_for(0), Places())
+        fit(network, lambda rows: (network(x[rows]) - 1).square().mean(), 50, recipe, work, at_once=at_once)
+        return network.weight
+
+    whole = fitted(None)
+    assert seen == [1] * 10
+    seen.clear()
+    torch.testing.assert_close(fitted(3), whole, rtol=1e-4, atol=1e-6)
+    assert seen == [1 / 4] * 40
+
+
 def test_a_loss_that_explodes_is_reported():
     with seeded(generator_for(0)):
         network = nn.Linear(1, 1)

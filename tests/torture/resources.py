@@ -3,7 +3,8 @@
 Every command runs in a child process of its own, forked from one that has imported everything. Its peak
 memory is counted above that of a child that does nothing, and may reach 300 MB and 64 bytes per byte of the
 file; its CPU time may reach 20 seconds. Encoding may take 2 milliseconds per sample more, and 40 bytes per
-value of an image: codecs work on whole images. So may replay through a network, which can be as large as the
+value of an image: codecs work on whole images, and 5 bytes per value of the images of merged levels that are
+coded anew. So may replay through a network, which can be as large as the
 file allows, or in context, which `verify` has to do, too. Training the default classifier for photographs of
 up to 256 pixels a side may reach 430 MB. Of a training only the first steps are run: how many
 there are is up to the recipe.
@@ -65,6 +66,7 @@ from logcl.nn import blobs, networks
 from tests.torture.outcome import Outcome
 
 _MEMORY, _PER_BYTE, _SECONDS, _PER_SAMPLE, _PER_VALUE = 300_000_000, 64, 20, 0.002, 40
+_PER_MERGED = 5  # bytes per value of images that are coded anew when levels merge
 _USUAL = 430_000_000  # memory for training the default classifier for photographs
 _KEPT = 20  # files of evidence
 _COMMANDS = ("inspect", "verify", "export", "train", "predict", "extend")
@@ -416,6 +418,62 @@ def ledgers(folder: Path, rng: random.Random, size: int) -> bytes:
     return _file(folder, _fields(1, (1, 8, 8), 1, **{"codec.name": "cosine"}), parts, {})
 
 
+def merged(folder: Path, rng: random.Random, size: int) -> bytes:
+    """Levels that the next sample merges, of codecs that code their images anew, or of unequal ones."""
+    name = rng.choice(["cosine", "pyramid", "pixels"])
+    shape = rng.choice({
+        "cosine": [(1, 28, 28), (3, 64, 64), (3, 512, 512)], "pyramid": [(1, 28, 28), (3, 32, 32)],
+        "pixels": [(1, 8, 8), (1, 28, 28)],
+    }[name])  # fmt: skip
+    effort = 2**15 if name == "cosine" else 2**17  # a time that samples take
+    most = min(2**27 // math.prod(shape), size // 4, effort)
+    levels = max(most.bit_length() - 1, 1)
+    parts: dict[str, bytes] = {}
+    start = 1
+    for level in range(levels - 1, -1, -1):
+        n, weights = 2**level, None
+        spec: dict[str, Any] = {"name": name, "image_shape": shape}
+        if name == "cosine":
+            channels, height, width = shape
+            rows, columns = -(-height // 32), -(-width // 32)
+            spec["step"] = 0.1
+            codes = _flat(n, rows * columns, channels * -(-height // rows) * -(-width // columns))
+        elif name == "pyramid":
+            spec |= {"networks": 1 + level % 2, "step": 80}
+            one = pyramid_codec._encoded(np.full((1, *shape), 77, np.uint8), 80, spec["networks"])[0]
+            codes = joined([one] * n).tensors()
+        else:
+            spec |= {"trained": 1, "quality": 50, "shades": [4 * shade + level % 4 for shade in range(64)]}
+            model = _blank_model(pixels_codec.lattice(shape).inputs, 16, 64)
+            coder = ContextCoder(model, pixels_codec.lattice(shape), pixels_codec._inputs(spec["shades"]))
+            blank = np.zeros((n, len(coder.lattice)), np.uint8)
+            arrays = coder.encode_symbols(blank.__getitem__, n).arrays()
+            codes = {key: torch.from_numpy(value) for key, value in arrays.items()}
+            weights = _blob(spec, model.tensors())
+        digest = hashlib.sha256(weights).hexdigest() if weights else None
+        stop = start + n - 1
+        about = _level(n, spec, codes, level=level, start=start, stop=stop, weights=digest)
+        tensors = {f"codes.{key}": value for key, value in codes.items()} | {"labels": _labels(n, 1)}
+        parts[f"level-{level}"] = _blob(about, tensors)
+        if weights:
+            parts[f"weights-{(digest or '')[:16]}"] = weights
+        start += n
+    fields = _fields(start - 1, shape, 1, ["a label"], **{"codec.name": name})
+    return _file(folder, fields, parts, {})
+
+
+def _blank_model(inputs: int, width: int, shades: int) -> ContextModel:
+    """A network that is nearly certain of the first shade."""
+    numbers = np.random.default_rng(0)
+    sizes = [inputs, width, width, shades]
+    layers = [
+        (numbers.integers(-3, 4, (after, before)).astype(np.float32), np.zeros(after, np.float32), 6)
+        for before, after in pairwise(sizes)
+    ]
+    layers[-1][1][0] = 2**14
+    return ContextModel(layers)
+
+
 def classifiers(folder: Path, rng: random.Random, size: int) -> bytes:
     """Global models with few weights and many activations, and recipes without end."""
     shape = rng.choice([(1, 8, 8), (3, 224, 224), (1, 2048, 2048), (3, 4096, 4096)])
@@ -493,7 +551,7 @@ def arrays(folder: Path, rng: random.Random, size: int) -> bytes:
 KINDS: tuple[Callable[[Path, random.Random, int], bytes], ...] = (
     cosine, cosine, index, index, autoencoder, labeller, buffer_chunks, buffer_chunks, long_labels, histories,
     ledgers, classifiers, classifiers, headers, many_parts, arrays, arrays, image_files, image_files,
-    pixels, pixels, pyramid, pyramid,
+    pixels, pixels, pyramid, pyramid, merged, merged,
 )  # fmt: skip
 
 
@@ -560,8 +618,11 @@ def trial(count: int, seed: int, folder: Path, largest: int = 20_000_000) -> Out
             details[
                 "commands that ended with a result" if code == 0 else "commands that refused the file"
             ] += 1
+            allowed += _PER_MERGED * _coded_anew(file.content, folder) if command == "extend" else 0
             encoded = re.search(r"absorbed ([0-9,]+) samples", said)
             seconds -= _PER_SAMPLE * int(encoded[1].replace(",", "")) if encoded else 0
+            # A merge encodes all samples again.
+            seconds -= _PER_SAMPLE * _samples(place) if command == "extend" and encoded else 0
             seconds -= _PER_SAMPLE * _replayed(place, command)
             most, longest = max(most, (peak - base) / allowed), max(longest, seconds)
             if peak - base > allowed or seconds > _SECONDS or "Traceback" in said or code < 0 or code > 9:
@@ -599,6 +660,25 @@ def _usual(path: Path) -> bool:
     usual, shape = preset("fast", settings.image_shape).classifier, settings.image_shape
     same = (settings.classifier.network, settings.classifier.width) == (usual.network, usual.width)
     return same and max(shape) <= 256
+
+
+def _samples(path: Path) -> int:
+    try:
+        return Memory(path).n
+    except LogCLError:
+        return 0
+
+
+def _coded_anew(content: bytes, folder: Path) -> int:
+    """Values of all images that the next task may merge by decoding them."""
+    path = folder / "asked.logcl"
+    path.write_bytes(content)
+    try:
+        memory = Memory(path)
+        anew = memory.settings.codec.name in ("cosine", "autoencoder", "index")
+        return memory.n * math.prod(memory.settings.image_shape) if anew else 0
+    except LogCLError:
+        return 0
 
 
 def _values(path: Path) -> int:

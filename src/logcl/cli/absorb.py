@@ -51,7 +51,7 @@ def absorb(
     from logcl.memory.memory import Memory
     from logcl.streams import Named, read_tasks, resolve
 
-    shape = console.parse_shape(image_shape) if image_shape else None
+    shape = console.parse_shape(image_shape) if image_shape is not None else None
     found = resolve(source)
     dataset = found.name if isinstance(found, Named) else None
     chosen: dict[str, Any] = {

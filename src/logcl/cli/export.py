@@ -39,13 +39,13 @@ def export(
 
     memory = Memory.open(path)
     final = target.with_name(f"{target.name}.npz") if form == "npz" and target.suffix != ".npz" else target
-    if final.exists():
-        raise CannotWrite(f"{final} already exists; choose another name")
+    _check_is_free(final)
     partial = final.with_name(f".{final.name}.{os.getpid()}.new")
     with console.job(f"{final} was not written") as progress:
         now = memory.snapshot()
         try:
             (_write_npz if form == "npz" else _write_pngs)(partial, now, progress)
+            _check_is_free(final)  # it may have appeared meanwhile
             partial.rename(final)
         except OSError as error:
             raise CannotWrite(
@@ -55,6 +55,11 @@ def export(
             shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
     about = {"memory": str(path), "out": str(final), "samples": now.n}
     console.show(as_json, about, f"{final}: {now.n:,} samples")
+
+
+def _check_is_free(path: Path) -> None:
+    if os.path.lexists(path):  # a link to nowhere would be replaced, too
+        raise CannotWrite(f"{path} already exists; choose another name")
 
 
 def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:

@@ -46,7 +46,7 @@ def show_preset(
     from logcl.streams.catalog import named
 
     default = named(dataset).image_shape if dataset else (1, 28, 28)
-    shape = console.parse_shape(image_shape) if image_shape else default
+    shape = console.parse_shape(image_shape) if image_shape is not None else default
     rows = list(described(override(preset(name, shape, dataset), console.parse_changes(changes))))
     if as_json:
         console.print_json({"preset": name, "dataset": dataset, "settings": _records(rows)})

@@ -10,6 +10,7 @@ A codec is one class in one file. It is found by its name: `codecs/<name>.py` he
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -143,6 +144,9 @@ class Encoded(NamedTuple):
     codes: Codes
 
 
+_DECODED = 2**23  # values of images that are decoded at once, to be merged
+
+
 @dataclass(frozen=True)
 class FitInput:
     """The samples of one level, oldest first: those of merged levels, then new ones."""
@@ -173,8 +177,16 @@ class FitInput:
         """All images (n, C, H, W); those of merged levels are decoded."""
         if not self.merged:
             return self.new
-        replayed = [codec.decode(codes, np.arange(len(codes))).numpy() for codec, codes in self.merged]
-        return np.concatenate([*replayed, self.new])
+        shape = self.image_shape
+        found = np.empty((len(self), *shape), np.uint8)
+        some, at = max(_DECODED // math.prod(shape), 1), 0
+        for codec, codes in self.merged:
+            for start in range(0, len(codes), some):
+                rows = np.arange(start, min(start + some, len(codes)))
+                found[at : at + len(rows)] = codec.decode(codes, rows).numpy()
+                at += len(rows)
+        found[at:] = self.new
+        return found
 
     @property
     def raw(self) -> NDArray[np.bool_]:

@@ -103,8 +103,16 @@ class Cosine(QuantisedCodec):
 
     def encode(self, x: NDArray[np.uint8], made: Callable[[int], None] | None = None) -> QuantisedCodes:
         """Round the coefficients of images (n, C, H, W); `made` counts the images that are coded."""
-        symbols = in_blocks(lambda images: rounded(coefficients(images), self.spec.step).to(torch.int16), x)
-        return QuantisedCodes.of(symbols, len(x), made)
+        rows, many = rows_at_once(self.spec.shape), self.blocks
+        # At once they would take several times as much room as floats.
+        symbols = np.empty((len(x) * many, self.length), np.int16)
+        for start in range(0, len(x), rows):
+            some = in_blocks(
+                lambda images: rounded(coefficients(images), self.spec.step), x[start : start + rows]
+            )
+            symbols[start * many : start * many + len(some)] = some
+        report = None if made is None else lambda coded: made(coded // many)
+        return QuantisedCodes(entropy.encode(symbols, report), many)
 
     @property
     def length(self) -> int:
@@ -166,7 +174,8 @@ class Cosine(QuantisedCodec):
 
 
 def _stride(samples: int, values: int = 1) -> int:
-    return max(samples // max(min(_CALIBRATION, _CALIBRATED // values), 1), 1)
+    """Every how many images the step is chosen on one, of so many values."""
+    return max(samples // min(_CALIBRATION, max(_CALIBRATED // values, 1)), 1)
 
 
 def _calibrated(

@@ -73,13 +73,15 @@ class Bars(Progress):
         """One bar, below the bars of the enclosing jobs."""
         bar = self._rich.add_task(description, total=total, note="")
 
-        def advance(steps: int = 1, note: str = "") -> None:
+        def advance(steps: float = 1, note: str = "") -> None:
             self._rich.update(bar, advance=steps, note=note)
 
         try:
             yield advance
         finally:
             self._rich.remove_task(bar)
+            if not self._rich.tasks:
+                self._rich.refresh()  # results are printed to stdout, wherever the cursor is
 
 
 def _sentence(bar: Task) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 Advance = Callable[..., None]
-"""`advance(steps=1, note="")`: count steps, and show `note` behind the bar."""
+"""`advance(steps=1, note="")`: count steps, or parts of one, and show `note` behind the bar."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class CountedProgress(WithCallbacks):
         """One bar of the inner progress; its steps count towards the whole."""
         with super().track(description, total) as advance_inner:
 
-            def advance(steps: int = 1, note: str = "") -> None:
+            def advance(steps: float = 1, note: str = "") -> None:
                 advance_inner(steps, note=note)
                 self._count(steps)
 

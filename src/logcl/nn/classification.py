@@ -31,16 +31,9 @@ def train_on(
     """Train on `count` samples, in place; `at_once`: images of a batch that are in memory together."""
 
     def loss(rows: Tensor) -> Tensor:
-        # In parts of almost equal size: batch normalisation needs more than a sample or two.
-        *parts, last = rows.chunk(-(-len(rows) // (at_once or len(rows))))
-        total = torch.zeros((), device=choose_device())
-        for part in parts:  # gradients of parts add up to those of the batch
-            share = batch_loss(network, *fetch(part), settings) * (len(part) / len(rows))
-            share.backward()
-            total += share.detach()
-        return total + batch_loss(network, *fetch(last), settings) * (len(last) / len(rows))
+        return batch_loss(network, *fetch(rows), settings)
 
-    fit(network, loss, count, settings, work)
+    fit(network, loss, count, settings, work, at_once=at_once)
 
 
 def new_network(spec: networks.ClassifierSpec, work: Work) -> networks.ImageClassifier:

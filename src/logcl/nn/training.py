@@ -66,12 +66,15 @@ def fit(
     recipe: Recipe,
     work: Work,
     *,
+    at_once: int | None = None,
     after_step: Callable[[], None] | None = None,
 ) -> float:
     """Minimise `loss` over shuffled batches of the rows 0 to count - 1.
 
-    `loss` takes the rows of one batch (an int64 tensor on the CPU) and returns a scalar. `after_step` is
-    called after each update of the weights, before their gradients are cleared.
+    `loss` takes the rows of one batch (an int64 tensor on the CPU) and returns a scalar, a mean over them.
+    `at_once`: rows of a batch that it is given at a time; a batch of large images may take half a minute, and
+    each part of it moves the bar. `after_step` is called after each update of the weights, before their
+    gradients are cleared.
 
     The same generator state gives the same weights. Returns the mean loss of the last interval of the
     schedule and leaves the network in evaluation mode.
@@ -81,7 +84,7 @@ def fit(
     schedule = _Schedule(recipe, steps, per_epoch)
     network.train()
     total = torch.zeros(())
-    mean, since, done = math.nan, 0, 0
+    mean, since, done, note = math.nan, 0, 0, ""
     with seeded(work.generator), ExitStack() as stack:
         if work.resume and (numbers := restored(work.resume, network, optimiser, schedule, work.generator)):
             done, since, mean = int(numbers[0]), int(numbers[1]), numbers[2]
@@ -93,12 +96,16 @@ def fit(
             for group in optimiser.param_groups:
                 group["lr"] = rate
             optimiser.zero_grad(set_to_none=True)
-            value = loss(rows)
-            value.backward()
+            # In parts of almost equal size: batch normalisation needs more than a sample or two.
+            *parts, last = rows.chunk(-(-len(rows) // (at_once or len(rows))))
+            value = torch.zeros(())
+            for part in parts:  # gradients of parts add up to those of the batch
+                value += _backward(loss, part, len(rows))
+                advance(1 / (len(parts) + 1), note=note)
+            total += value + _backward(loss, last, len(rows))
             optimiser.step()
             if after_step is not None:
                 after_step()
-            total += value.detach().cpu()
             if step % schedule.interval == 0 or step == schedule.end:
                 mean = _averaged(float(total) / (step - since))
                 total, since = torch.zeros(()), step
@@ -110,7 +117,8 @@ def fit(
                 found = {"loss": mean, "learning_rate": rate}
                 work.progress.log(Moment(work.description, step, schedule.end, found))
                 schedule.observe(step, mean)
-            advance(note="" if math.isnan(mean) else f"loss {mean:.4g}")
+            note = "" if math.isnan(mean) else f"loss {mean:.4g}"
+            advance(1 / (len(parts) + 1), note=note)
             if step == schedule.end:
                 advance(done + steps - step)  # completes the bar if training stops early
                 break
@@ -120,6 +128,13 @@ def fit(
                 work.keep(step // per_epoch, -(-schedule.end // per_epoch), state)
     network.eval()
     return mean
+
+
+def _backward(loss: Callable[[Tensor], Tensor], part: Tensor, batch: int) -> Tensor:
+    """Add the gradients of a part of a batch; returns its share of the batch's loss."""
+    share = loss(part) * (len(part) / batch)
+    share.backward()
+    return share.detach().cpu()
 
 
 def _averaged(mean: float) -> float:

@@ -228,15 +228,18 @@ def _samples_per_stream(channels: int) -> int:
 def _count(symbols: Symbols) -> Coded:
     """The tables for some symbols, without streams."""
     samples, channels = symbols.shape
+    rows = max(_AT_ONCE // channels, 1)
     if channels <= 4 * _TABLES - 1:
         table_of = np.arange(channels)
     else:
         # Channels of similar spread share a table; constant channels share one that costs nothing.
-        spread = np.log(np.abs(symbols).mean(axis=0, dtype=np.float64) + 1e-6)
+        blocks = (symbols[start : start + rows] for start in range(0, samples, rows))
+        sums = sum(np.abs(some).sum(axis=0, dtype=np.int64) for some in blocks)
+        spread = np.log(sums / samples + 1e-6)
         edges = np.linspace(spread.min(), spread.max(), _TABLES)
         _, table_of = np.unique(np.digitize(spread, edges), return_inverse=True)
     lowest, sizes, frequencies = [], [], []
-    lows, highs, rows = symbols.min(axis=0), symbols.max(axis=0), max(_AT_ONCE // channels, 1)
+    lows, highs = symbols.min(axis=0), symbols.max(axis=0)
     for table in range(int(table_of.max()) + 1):
         mine = table_of == table
         low, high = int(lows[mine].min()), int(highs[mine].max())

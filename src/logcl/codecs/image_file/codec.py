@@ -141,6 +141,11 @@ class ImageFile(Codec):
                 entries += new
                 if start is None or abs(quality - start) > 1:  # levels with equal codecs store theirs once
                     spec = spec.model_copy(update={"quality": quality})
+        if len(shells) > _MOST_SHELLS:
+            raise Damaged(
+                f"the image files of merged levels have more than {_MOST_SHELLS} different headers; absorb "
+                f"what `logcl export` writes into a new memory"
+            )
         every = np.arange(len(samples))
         return Fitted(cls(spec, shells), FileCodes.of(entries), every, kept and bool(samples.merged))
 
@@ -298,8 +303,4 @@ def _possible(shape: ImageShape) -> bool:
 
 def _suits(codec: Codec, settings: ImageFileSettings, shape: ImageShape) -> TypeGuard[ImageFile]:
     """Whether codes of this codec can stand beside new ones."""
-    return (
-        isinstance(codec, ImageFile)
-        and (codec.spec.format, codec.spec.shape) == (settings.format, shape)
-        and len(codec.shells) < _MOST_SHELLS
-    )
+    return isinstance(codec, ImageFile) and (codec.spec.format, codec.spec.shape) == (settings.format, shape)

@@ -24,7 +24,8 @@ from logcl.core.errors import BadSettings
 Pixels = NDArray[np.uint8]
 LOWEST, HIGHEST = -64, 100
 """Quality: that of Pillow from 0 on, of dimmed images below."""
-_FRAME, _SEQUENCE = 6, 1  # types of AV1's open bitstream units
+_FRAME, _SEQUENCE, _DELIMITER = 6, 1, 2  # types of AV1's open bitstream units
+_LONGEST_SHELL = 1024  # bytes; ours have about 300, and each is parsed anew for every image
 
 
 class Container(ABC):
@@ -112,11 +113,19 @@ class Avif(Container):
         return self._with_sizes(shell, length, length + 8) + size + payload
 
     def size(self, shell: bytes) -> tuple[int, int]:
-        """From the sequence header, which decides what is allocated; there must be only one."""
+        """From the sequence header, which decides what is allocated; there must be only one.
+
+        Other frames before the payload would be decoded, too.
+        """
+        if len(shell) > _LONGEST_SHELL:
+            raise ValueError("a shell is too long")
         units = shell[_data_at(shell) : -1]
-        headers = [units[first:last] for kind, _, first, last in _units(units) if kind == _SEQUENCE]
+        found = _units(units)
+        headers = [units[first:last] for kind, _, first, last in found if kind == _SEQUENCE]
         if len(headers) != 1 or not shell or shell[-1] != _FRAME << 3 | 2:
             raise ValueError("there is no sequence header, or more than one")
+        if any(kind not in (_SEQUENCE, _DELIMITER) for kind, *_ in found):
+            raise ValueError("there is more than one frame")
         bits = "".join(f"{byte:08b}" for byte in headers[0])
         if bits[3:5] != "11" or len(bits) < 50:  # a still picture with the short header
             raise ValueError("it is no still picture")

@@ -155,7 +155,9 @@ class Pixels(Codec):
         merged: list[tuple[Pixels, Any]] = [
             (codec, codes) for codec, codes in samples.merged if _suits(codec, shape)
         ]
-        kept = len(merged) == len(samples.merged)
+        # Levels that were fitted to different images may have more shades together than a codec can.
+        shades = {shade for codec, _ in merged for shade in codec.spec.shades}
+        kept = len(merged) == len(samples.merged) and len(shades) <= MOST_SYMBOLS
         images = samples.new if kept else samples.x
         alike = [codec for codec, _ in merged[::-1]] + [codec for codec in starts if _suits(codec, shape)]
         alike.sort(key=lambda codec: -codec.spec.trained)

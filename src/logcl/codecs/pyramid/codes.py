@@ -67,14 +67,8 @@ class PyramidCodes:
             self, streams=self.streams.select(some), steps=self.steps[some], counts=self.counts[some]
         )
 
-    def parts(self, images: int) -> Iterable[PyramidCodes]:
-        """All streams in order, in parts of about this many images."""
-        some = max(images // pyramid_context.together(self.shape), 1)
-        for start in range(0, len(self.counts), some):
-            yield self.part(slice(start, start + some))
-
-    def _batches(self) -> Iterable[tuple[PyramidCodes, NDArray[np.intp]]]:
-        """All streams in parts that can be decoded at once, and which images each part holds.
+    def _batches(self) -> Iterable[tuple[PyramidCodes, NDArray[np.intp], NDArray[np.intp]]]:
+        """All streams in parts that can be decoded at once: which streams, and which images they hold.
 
         Every stream of a part takes as much room and time as the fullest one, so the fullest come first.
         """
@@ -85,13 +79,13 @@ class PyramidCodes:
             streams = fullest_first[start:stop]
             counts = self.counts[streams].astype(np.int64)
             within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            yield self.part(streams), np.repeat(self._ends[streams] - counts, counts) + within
+            yield self.part(streams), streams, np.repeat(self._ends[streams] - counts, counts) + within
             start = stop
 
     def decode(self) -> Tensor:
         """All images, uint8 (n, C, H, W)."""
         found = torch.empty((len(self), *self.shape), dtype=torch.uint8)
-        for part, images in self._batches():
+        for part, _, images in self._batches():
             found[torch.from_numpy(images)] = pyramid_streams.decode(
                 part.streams,
                 part.steps.astype(np.int64),
@@ -104,7 +98,7 @@ class PyramidCodes:
     def integers(self, rows: NDArray[np.intp]) -> pyramid_streams.Integral:
         """Those of some images."""
         parts, order = [], []
-        for part, images in self._batches():
+        for part, _, images in self._batches():
             counts, steps = part.counts.astype(np.int64), part.steps.astype(np.int64)
             found = pyramid_streams.symbols(part.streams, steps, counts, self.format, self.name)
             stream = np.repeat(np.arange(len(counts)), counts)
@@ -121,13 +115,11 @@ class PyramidCodes:
 
     def recoded(self, steps: NDArray[np.int64], networks: int, worth: float = 0) -> PyramidCodes:
         """The same images with other steps or networks; with equal steps and `worth` 0, losslessly."""
-        format_ = Format(self.shape, networks)
-        many = pyramid_context.at_once(self.shape) * pyramid_context.together(self.shape)
-        done, parts = 0, []
-        for part in self.parts(many):
-            parts.append(part._recoded(steps[done : done + len(part.counts)], format_, worth))
-            done += len(part.counts)
-        return joined(parts)
+        format_, done, order = Format(self.shape, networks), [], []
+        for part, streams, _ in self._batches():
+            done.append(part._recoded(steps[streams], format_, worth))
+            order.append(streams)
+        return joined(done).part(np.argsort(np.concatenate(order)))
 
     def _recoded(self, steps: NDArray[np.int64], format_: Format, worth: float) -> PyramidCodes:
         old, counts = self.steps.astype(np.int64), self.counts.astype(np.int64)

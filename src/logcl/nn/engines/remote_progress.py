@@ -18,7 +18,7 @@ class Bar(NamedTuple):
 
     description: str
     total: int
-    steps: int
+    steps: float
     note: str = ""
     is_open: bool = True
 
@@ -43,7 +43,7 @@ class Reporter(Progress):
         self._opened = number = self._opened + 1
         self._bars[number] = Bar(description, total, 0)
 
-        def advance(steps: int = 1, note: str = "") -> None:
+        def advance(steps: float = 1, note: str = "") -> None:
             bar = self._bars[number]
             self._bars[number] = bar._replace(steps=bar.steps + steps, note=note)
             if time.monotonic() - self._sent >= _INTERVAL:
@@ -72,7 +72,7 @@ class Display:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         # By job and number of the bar: its context, how to advance it, and the steps shown.
-        self._shown: dict[tuple[int, int], tuple[AbstractContextManager[Advance], Advance, int]] = {}
+        self._shown: dict[tuple[int, int], tuple[AbstractContextManager[Advance], Advance, float]] = {}
 
     def show(self, messages: Sequence[Message]) -> None:
         """Bring the bars up to date with the messages, in order."""
