@@ -52,7 +52,9 @@ assert (again.predict(images) == classifier.predict(images)).all()
 own = build()
 optimiser = torch.optim.Adam(own.parameters(), lr=3e-3)
 number = {label: k for k, label in enumerate(memory.classes)}
-loader = DataLoader(memory.dataset(iterable=True, batch_size=64), batch_size=None, num_workers=2)
+loader = DataLoader(
+    memory.dataset(iterable=True, batch_size=64, for_training=True), batch_size=None, num_workers=2
+)
 for _ in range(12):
     for x, y in loader:
         targets = torch.tensor([number[int(label)] for label in y])

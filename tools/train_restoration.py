@@ -38,7 +38,7 @@ def pairs(
         x = x[: len(x) // group * group]
         # A stream has one step; images that stand together are of all kinds.
         steps = random.integers(COARSEST, FINEST, len(x) // group)
-        decoded = pyramid_streams.encode(x / 255, steps, restore=False)[1]
+        decoded = pyramid_streams.encode(x / 255, steps, restored=False)[1]
         found.append((x.byte(), decoded, torch.from_numpy(np.repeat(steps, group))))
     return found
 

@@ -211,3 +211,13 @@ def test_a_memory_of_pyramids_is_saved_merged_and_verified(tmp_path, x):
     again = Memory.open(tmp_path / "m.logcl")
     assert again.verify() == []
     assert max(run.generation for level in again.snapshot().levels for run in level.about.runs) == 0
+
+
+def test_images_for_training_are_not_restored():
+    """They are farther from the originals, and nothing else about them changes."""
+    x = photographs(16, 32)
+    fitted = fit_codec(x, PyramidSettings(psnr=27))
+    plain = fitted.codec.for_training()
+    images = plain.decode(fitted.codes, np.arange(16)).numpy()
+    assert plain.spec == fitted.codec.spec
+    assert psnr(x, decoded(fitted)) - 1 < psnr(x, images) < psnr(x, decoded(fitted)) - 0.1

@@ -16,7 +16,7 @@ from logcl.memory.classifier import _take_over
 from logcl.memory.classifier_job import learn
 from logcl.nn.classification import new_network
 from logcl.nn.training import Work
-from tests.helpers import page_of
+from tests.helpers import page_of, smooth
 
 
 @pytest.fixture(scope="module")
@@ -381,3 +381,21 @@ class TestInterruptedTraining:
         assert Classifier.unfinished(memory) is None
         assert Classifier.train(memory, recipe=self.RECIPE).fingerprint() == whole
         assert memory.file.staged() == {}
+
+
+def test_it_learns_from_images_without_restoration(tmp_path, monkeypatch):
+    """The pyramid restores what people see, which costs a classifier accuracy."""
+    memory = Memory.open(tmp_path / "m.logcl", (3, 8, 8), settings={"codec.name": "pyramid", "unit": 8})
+    memory.absorb(smooth(16, (3, 8, 8)), np.arange(16) % 2)
+    restored = memory.dataset()[0][0]
+
+    def refuse(*given):
+        raise AssertionError("restored")
+
+    monkeypatch.setattr("logcl.codecs.pyramid.streams.restoration", refuse)
+    Classifier.train(memory, recipe={"epochs": 1, "min_steps": 1})
+    plain = memory.dataset(for_training=True)[0][0]
+    assert not torch.equal(plain, restored)
+    assert next(iter(memory.dataset(iterable=True, for_training=True)))[0].shape == plain.shape
+    with pytest.raises(AssertionError, match="restored"):
+        memory.dataset()[0]

@@ -243,6 +243,13 @@ class Codec(abc.ABC):
     def decode(self, codes: Any, rows: Rows) -> Tensor:
         """Images (m, C, H, W) of some samples: uint8, on the CPU, decoded in blocks of bounded size."""
 
+    def for_training(self) -> Codec:
+        """The codec whose images a classifier learns most from: itself, unless `decode` retouches them.
+
+        Restoration that brings images nearer to the originals may blur what distinguishes classes.
+        """
+        return self
+
     def check(self, codes: Any, rows: Rows) -> None:
         """Raise `Damaged` if some samples cannot be decoded; may leave out what cannot fail."""
         self.decode(codes, rows)

@@ -96,7 +96,7 @@ class Classifier:
         continues from it and ends with the same weights; another one, or a change of the memory, drops it.
         """
         memory.file.check_writable()  # before the training, not after it
-        now = memory.snapshot()
+        now = memory.snapshot().for_training()
         if not now.n:
             raise NotTrained(f"{memory.path} holds no samples yet; absorb some first")
         settings = now.settings.classifier

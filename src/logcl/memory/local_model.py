@@ -178,6 +178,10 @@ class LocalModel:
         runs = encoded(self.runs, squared_errors(before.numpy(), after.numpy()), coarsened=True)
         return replace(self, about=self.about.model_copy(update={"runs": runs}), codes=codes)
 
+    def for_training(self) -> LocalModel:
+        """The same samples, decoded as a classifier learns most from them."""
+        return replace(self, codec=self.codec.for_training())
+
     def moved(self, start: int) -> LocalModel:
         """The same samples with new indices, from `start` on, for a memory that lost samples before them."""
         by = start - self.about.start

@@ -227,27 +227,39 @@ class Memory:
             announce(self.file, observers, plan, entry, time.monotonic() - began)
             return done
 
-    def replay(self, batch_size: int = 128, *, seed: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def replay(
+        self, batch_size: int = 128, *, seed: int = 0, for_training: bool = False
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples, drawn uniformly from all that the memory holds.
 
         Images (batch_size, C, H, W) are floats in [0, 1]. Labels (batch_size,) are the integers that were
         absorbed or, if labels are strings, positions in `classes`. The memory is replayed as it is at the
-        moment of the call.
+        moment of the call. for_training: see `dataset`.
         """
         if batch_size < 1:
             raise BadInput(f"batch_size is {batch_size}; it must be at least 1")
-        return self._filled().batches(batch_size, torch.Generator().manual_seed(seed))
+        return self._filled(for_training).batches(batch_size, torch.Generator().manual_seed(seed))
 
     @overload
-    def dataset(self) -> ReplayDataset: ...
+    def dataset(self, *, for_training: bool = False) -> ReplayDataset: ...
 
     @overload
     def dataset(
-        self, *, iterable: Literal[True], batch_size: int | None = None, shard: tuple[int, int] = (0, 1)
+        self,
+        *,
+        iterable: Literal[True],
+        batch_size: int | None = None,
+        shard: tuple[int, int] = (0, 1),
+        for_training: bool = False,
     ) -> ReplayStream: ...
 
     def dataset(
-        self, *, iterable: bool = False, batch_size: int | None = None, shard: tuple[int, int] = (0, 1)
+        self,
+        *,
+        iterable: bool = False,
+        batch_size: int | None = None,
+        shard: tuple[int, int] = (0, 1),
+        for_training: bool = False,
     ) -> ReplayDataset | ReplayStream:
         """The memory at this moment as a data set for a `DataLoader`: map-style, or iterable.
 
@@ -255,6 +267,9 @@ class Memory:
         once in random order, and each worker decodes its own shard: single samples, or whole batches if
         `batch_size` is given here and None to the loader. `shard=(rank, count)` is one of several shards,
         one per process. Images are floats in [0, 1], labels as in `replay`.
+
+        for_training: whether to leave out restoration, as `Classifier.train` does. Restored images are nearer
+        to the originals, but classifiers learn less from them.
         """
         rank, count = shard
         if not 0 <= rank < count:
@@ -262,10 +277,10 @@ class Memory:
         if batch_size is not None and batch_size < 1:
             raise BadInput(f"batch_size is {batch_size}; it must be at least 1")
         if iterable:
-            return ReplayStream(self._filled(), batch_size, Shard(rank, count))
+            return ReplayStream(self._filled(for_training), batch_size, Shard(rank, count))
         if batch_size is not None or count > 1:
             raise BadInput("batch_size and shard are for dataset(iterable=True); a loader batches this one")
-        return ReplayDataset(self._filled())
+        return ReplayDataset(self._filled(for_training))
 
     def snapshot(self) -> Snapshot:
         """Everything the memory holds at this moment, loaded and checked."""
@@ -292,8 +307,8 @@ class Memory:
             problems.append(str(error))
         return problems
 
-    def _filled(self) -> Snapshot:
+    def _filled(self, for_training: bool) -> Snapshot:
         now = self.snapshot()
         if not now.n:
             raise NotTrained(f"{self.path} holds no samples yet; absorb some first")
-        return now
+        return now.for_training() if for_training else now

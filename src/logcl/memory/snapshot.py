@@ -79,6 +79,10 @@ class Snapshot:
         manifest = self.manifest.model_copy(update={"settings": settings, "choice": choice})
         return replace(self, manifest=manifest)
 
+    def for_training(self) -> Snapshot:
+        """The same samples, decoded as a classifier learns most from them."""
+        return replace(self, levels=tuple(level.for_training() for level in self.levels))
+
     @property
     def runs(self) -> tuple[Run, ...]:
         """The history of all samples, oldest first."""

@@ -97,8 +97,9 @@ class Pyramid(Codec):
     warm_starts = True
     spec: PyramidSpec
 
-    def __init__(self, spec: PyramidSpec) -> None:
-        self.spec = spec
+    def __init__(self, spec: PyramidSpec, restored: bool = True) -> None:
+        """restored: whether the traces of quantisation are removed from decoded images."""
+        self.spec, self._restored = spec, restored
 
     @property
     def _format(self) -> Format:
@@ -156,7 +157,11 @@ class Pyramid(Codec):
     def decode(self, codes: PyramidCodes, rows: Rows) -> Tensor:
         """Images (m, C, H, W)."""
         wanted, places = codes.holding(rows)
-        return codes.part(wanted).decode()[torch.from_numpy(places)]
+        return codes.part(wanted).decode(self._restored)[torch.from_numpy(places)]
+
+    def for_training(self) -> Pyramid:
+        """Without restoration, which costs accuracy: see docs/paper.md."""
+        return Pyramid(self.spec, restored=False)
 
     def coarsen(self, codes: PyramidCodes, factor: int = 2) -> PyramidCodes:
         """The same integers in larger steps."""

@@ -82,7 +82,7 @@ class PyramidCodes:
             yield self.part(streams), streams, np.repeat(self._ends[streams] - counts, counts) + within
             start = stop
 
-    def decode(self) -> Tensor:
+    def decode(self, restored: bool = True) -> Tensor:
         """All images, uint8 (n, C, H, W)."""
         found = torch.empty((len(self), *self.shape), dtype=torch.uint8)
         for part, _, images in self._batches():
@@ -92,6 +92,7 @@ class PyramidCodes:
                 part.counts.astype(np.int64),
                 self.format,
                 self.name,
+                restored,
             )
         return found
 

@@ -79,7 +79,7 @@ class _Intervals:
 
 
 def encode(
-    images: Tensor, steps: Integers, networks: int = LATEST, restore: bool = True
+    images: Tensor, steps: Integers, networks: int = LATEST, restored: bool = True
 ) -> tuple[ans.Streams, Tensor]:
     """Images (n, C, H, W) in [0, 1] in streams of `together` images, with a step (its number) per stream.
 
@@ -100,7 +100,7 @@ def encode(
     absent = np.ones(coder.images, np.bool_)
     absent[columns] = False
     streams, symbols = _encode(coder, means, scaled, absent, WORTH)
-    return streams, _rebuilt(coder, Integral(means, symbols), restore)[columns]
+    return streams, _rebuilt(coder, Integral(means, symbols), restored)[columns]
 
 
 def recode(
@@ -176,11 +176,18 @@ def _cheapest(values: NDArray[np.float32], guess: Distributions, worth: float) -
     return result
 
 
-def decode(streams: ans.Streams, steps: Integers, counts: Integers, format_: Format, name: str) -> Tensor:
+def decode(
+    streams: ans.Streams,
+    steps: Integers,
+    counts: Integers,
+    format_: Format,
+    name: str,
+    restored: bool = True,
+) -> Tensor:
     """Images uint8 (n, C, H, W) of streams that hold `counts` images each."""
     coder = Contexts(format_, steps, int(counts.max()))
     present = (np.arange(coder.together)[:, None] < counts).ravel()
-    found = _rebuilt(coder, symbols(streams, steps, counts, format_, name))
+    found = _rebuilt(coder, symbols(streams, steps, counts, format_, name), restored)
     return found[present][_order(counts, coder.together)]
 
 
@@ -270,7 +277,7 @@ def _search(guess: Distributions, expected: Integers, slot: Integers) -> Integer
 
 
 @torch.no_grad()
-def _rebuilt(coder: Contexts, given: Integral, restore: bool = True) -> Tensor:
+def _rebuilt(coder: Contexts, given: Integral, restored: bool) -> Tensor:
     """Images (n, C, H, W), uint8."""
     channels = coder.shape[0]
     plane = torch.from_numpy((given.means * coder.steps).astype(np.float32)).T[:, :, None, None]
@@ -279,7 +286,7 @@ def _rebuilt(coder: Contexts, given: Integral, restore: bool = True) -> Tensor:
         values = values.permute(3, 0, 1, 2).reshape(coder.images, channels, stage.classes, *stage.grid)
         plane = layout.raise_stage(stage, plane, values)
     images = layout.to_pixels(plane.clone())
-    if restore:
+    if restored:
         fineness = torch.from_numpy(coder.indices / PER_OCTAVE).float()
         many = max(_RESTORED // math.prod(coder.shape), 1)
         parts = zip(images.split(many), fineness.split(many), strict=True)

@@ -95,7 +95,7 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         """The samples to replay, as an Avalanche data set."""
         if self.memory is None:
             return AvalancheDataset([])
-        now = self.memory.snapshot()
+        now = self.memory.snapshot().for_training()
         indices = now.live if self._last is None else now.live[now.live <= self._last]
         if not len(indices):
             return AvalancheDataset([])
