@@ -396,6 +396,6 @@ def test_it_learns_from_images_without_restoration(tmp_path, monkeypatch):
     Classifier.train(memory, recipe={"epochs": 1, "min_steps": 1})
     plain = memory.dataset(for_training=True)[0][0]
     assert not torch.equal(plain, restored)
-    assert next(iter(memory.dataset(iterable=True, for_training=True)))[0].shape == plain.shape
+    assert next(memory.replay(4, for_training=True))[0].shape == (4, *plain.shape)
     with pytest.raises(AssertionError, match="restored"):
         memory.dataset()[0]
