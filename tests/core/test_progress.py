@@ -95,6 +95,24 @@ def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch):
     assert "middle" not in file.getvalue()
 
 
+def test_a_job_takes_at_least_as_long_as_those_inside_it(monkeypatch):
+    """Nineteen of twenty tasks in a second say nothing of the training that is the rest of the twentieth."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    now = 0.0
+    monkeypatch.setattr(console, "get_time", lambda: now)
+    bars = Bars(console)
+    with bars.track("outer", 20) as outer:
+        for _ in range(10):
+            now += 0.1
+            outer()
+        with bars.track("inner", 1000) as inner:
+            for _ in range(10):
+                now += 10
+                inner()
+            left = [bars._left(bar) for bar in bars._rich.tasks]
+    assert left[0] == left[1] == pytest.approx(9900, rel=0.2)
+
+
 def test_quiet_is_quiet(monkeypatch):
     monkeypatch.setattr("logcl.core.bars.EVERY", 0.001)
     for terminal in (False, True):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TaskProgressColumn, TextColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 from logcl.core.progress import Advance, Progress
 from logcl.core.text import human_seconds, printable
@@ -36,7 +37,7 @@ class Bars(Progress):
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             TaskProgressColumn(),
-            TimeRemainingColumn(compact=True),
+            _TimeLeft(lambda bar: self._left(bar)),
             TextColumn("{task.fields[note]}", style="dim", markup=False),
             console=console,
             transient=True,
@@ -65,8 +66,14 @@ class Bars(Progress):
         """Print the outermost and innermost bar as a line; from a thread, because a step may take minutes."""
         while not self._stopped.wait(EVERY):
             bars = self._rich.tasks
-            if line := "; ".join(_sentence(bar) for bar in [*bars[:1], *bars[1:][-1:]]):
+            if line := "; ".join(_sentence(bar, self._left(bar)) for bar in [*bars[:1], *bars[1:][-1:]]):
                 self._rich.console.print(line)
+
+    def _left(self, bar: Task) -> float | None:
+        """Seconds left, if they are known: a job takes at least as long as those inside it."""
+        within = self._rich.tasks
+        known = [task.time_remaining for task in within if task.id >= bar.id]
+        return None if bar.time_remaining is None else max(left for left in known if left is not None)
 
     @contextmanager
     def track(self, description: str, total: int) -> Iterator[Advance]:
@@ -84,15 +91,34 @@ class Bars(Progress):
                 self._rich.refresh()  # results are printed to stdout, wherever the cursor is
 
 
-def _sentence(bar: Task) -> str:
+def _sentence(bar: Task, left: float | None) -> str:
     """For example: global model 37%, about 4.1 min left, loss 0.52."""
-    left = bar.time_remaining
     parts = [
         f"{bar.description} {bar.percentage:.0f}%",
         "" if left is None else f"about {human_seconds(left)} left",
         bar.fields["note"],
     ]
     return printable(", ".join(part for part in parts if part))
+
+
+class _TimeLeft(ProgressColumn):
+    """Minutes and seconds left, or hours and minutes."""
+
+    max_refresh = 0.5  # seconds
+
+    def __init__(self, left: Callable[[Task], float | None]) -> None:
+        super().__init__()
+        self._left = left
+
+    def render(self, task: Task) -> Text:
+        """Like rich's own column, which knows nothing of the jobs inside this one."""
+        left = self._left(task)
+        if task.finished or left is None:
+            return Text("--:--" if left is None else "00:00", style="progress.remaining")
+        minutes, seconds = divmod(int(left), 60)
+        hours, minutes = divmod(minutes, 60)
+        shown = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes:02}:{seconds:02}"
+        return Text(shown, style="progress.remaining")
 
 
 class _Below(RichProgress):
