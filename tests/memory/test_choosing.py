@@ -63,8 +63,8 @@ def test_a_codec_that_was_given_stays(x):
     assert choose(given, x) == (given, None)
 
 
-def test_the_choice_is_made_once_and_kept(tmp_path, x):
-    memory = memory_of(tmp_path / "m.logcl", x)
+def test_the_choice_is_made_once_and_kept(tmp_path, made):
+    memory = Memory.open(shutil.copy(made.path, tmp_path / "m.logcl"))
     chosen, choice = memory.settings, memory.manifest.choice
     assert chosen.codec.name == choice.trials[0].codec
     memory.absorb(smooth(24, SHAPE), np.arange(24) % 4)

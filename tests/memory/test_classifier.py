@@ -18,6 +18,9 @@ from logcl.nn.classification import new_network
 from logcl.nn.training import Work
 from tests.helpers import page_of, smooth
 
+BRIEF = {"epochs": 1, "min_steps": 10}
+"""The recipe of a training whose result need not be good."""
+
 
 @pytest.fixture(scope="module")
 def absorbed(tmp_path_factory, digits) -> Path:
@@ -65,7 +68,7 @@ def test_it_learns_from_replay_and_is_stored(memory, digits):
 
 
 def test_it_knows_when_the_memory_has_changed(memory, digits, quick):
-    trained = Classifier.train(memory, recipe={"epochs": 1})
+    trained = Classifier.train(memory, recipe=BRIEF)
     assert trained.is_current(memory)
     memory.absorb(digits[0][:1], [17])
     assert not trained.is_current(memory)
@@ -73,10 +76,7 @@ def test_it_knows_when_the_memory_has_changed(memory, digits, quick):
 
 
 def test_the_same_seed_gives_the_same_predictions(memory, digits):
-    runs = [
-        Classifier.train(memory, recipe={"epochs": 1}, seed=s).predict_proba(digits[0][:50])
-        for s in (1, 1, 2)
-    ]
+    runs = [Classifier.train(memory, recipe=BRIEF, seed=s).predict_proba(digits[0][:50]) for s in (1, 1, 2)]
     assert np.array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0], runs[2])
 
@@ -110,7 +110,7 @@ class TestWarmStart:
 
     def test_labels_keep_their_outputs_whatever_their_numbers(self, memory):
         """Outputs are matched by label: here the classes of the memory have another order."""
-        last = Classifier.train(memory, recipe={"epochs": 1})
+        last = Classifier.train(memory, recipe=BRIEF)
         spec = last.about.network
         network = new_network(spec.model_copy(update={"classes": 12}), Work(torch.Generator().manual_seed(0)))
         classes = ("new", *reversed(last.classes), "newer")
@@ -132,17 +132,17 @@ class TestWarmStart:
 
         monkeypatch.setattr("logcl.memory.classifier.new_network", recorded)
         for _ in range(3):
-            Classifier.train(memory, recipe={**self.RECIPE, "epochs": 1, "min_steps": 10})
+            Classifier.train(memory, recipe={**self.RECIPE, **BRIEF})
         first, second, third = begun
         assert not torch.equal(first, second)
         assert not torch.equal(second, third)
 
     def test_a_warm_start_needs_the_same_intact_network(self, memory):
-        cold = Classifier.train(memory, recipe={"epochs": 1}).fingerprint()
-        recipe = {**self.RECIPE, "epochs": 1}
-        Classifier.train(memory, own_network(), {"epochs": 1})
+        cold = Classifier.train(memory, recipe=BRIEF).fingerprint()
+        recipe = {**self.RECIPE, **BRIEF}
+        Classifier.train(memory, own_network(), BRIEF)
         assert Classifier.train(memory, recipe=recipe).fingerprint() == cold
-        Classifier.train(memory, recipe={"epochs": 1, "width": 3})
+        Classifier.train(memory, recipe={**BRIEF, "width": 3})
         assert Classifier.train(memory, recipe=recipe).fingerprint() == cold
         memory.file.write_classifier(b"\x00" * 100)
         assert Classifier.train(memory, recipe=recipe).fingerprint() == cold
@@ -189,7 +189,7 @@ def test_nothing_to_train_or_load(tmp_path, quick):
 
 
 def test_bad_images_and_damage_are_refused(memory, digits):
-    trained = Classifier.train(memory, recipe={"epochs": 1})
+    trained = Classifier.train(memory, recipe=BRIEF)
     with pytest.raises(BadInput, match="shape"):
         trained.predict(digits[0][:, :, :5])
     memory.file.write_classifier(b"\x00" * 100)
@@ -220,7 +220,7 @@ def test_any_network_is_trained_in_place_and_found_again(memory, digits):
 
 
 def test_own_networks_are_loaded_into_one_of_the_same_kind(memory, logcl, tmp_path, digits):
-    Classifier.train(memory, own_network(), {"epochs": 1})
+    Classifier.train(memory, own_network(), BRIEF)
     with pytest.raises(NotTrained, match=r"a network of your own, a Sequential; give one to"):
         Classifier.load(memory)
     with pytest.raises(BadInput, match="does not fit the network given, a Sequential"):
