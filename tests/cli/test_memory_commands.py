@@ -18,6 +18,8 @@ from logcl import Memory
 from logcl.cli import export
 from logcl.cli.export import _folder_names
 from logcl.core.text import human_bytes
+from logcl.memory.classifier import Description, OwnNetwork
+from logcl.nn import blobs
 from tests.torture import resources
 
 BRIEF = {"codec.name": "autoencoder", "codec.min_steps": 0, "codec.epochs": 2}
@@ -368,7 +370,6 @@ def test_export_writes_labels_in_blocks(tmp_path, digits, logcl, quick, monkeypa
 def test_networks_whose_outputs_are_nan(tmp_path, memory, digits, logcl, value):
     """`verify` reports weights that are not finite; `predict` never prints NaN."""
     from logcl import Classifier
-    from logcl.nn import blobs
 
     classifier = Classifier.train(Memory.open(memory))
     tensors = blobs.weights(classifier.network, "network")
@@ -381,6 +382,24 @@ def test_networks_whose_outputs_are_nan(tmp_path, memory, digits, logcl, value):
     if value != 3e38:  # finite, but no image gives a finite result
         assert verified.code == 1
         assert "infinite or NaN values" in verified.out
+
+
+def test_verify_reports_a_network_of_ones_own_with_nan(tmp_path, memory, logcl):
+    """It cannot be loaded without its code, but its weights can be looked at."""
+    stored = Memory.open(memory)
+    about = OwnNetwork(kind="Mine", image_shape=(1, 8, 8), classes=len(stored.classes))
+    model = Description(network=about, classes=stored.classes, samples=1, memory="")
+    for kind in (torch.float32, torch.float8_e4m3fn):
+        for value in (1.0, float("nan")):
+            tensors = {"network.a": torch.ones(3), "network.b": torch.full((3,), value).to(kind)}
+            stored.file.write_classifier(blobs.pack(model, tensors))
+            verified = logcl("verify", memory)
+            if value == 1 and kind == torch.float32:
+                assert verified.code == 0
+            elif kind == torch.float32:
+                assert verified.code == 1
+                assert "b has infinite or NaN values" in verified.out
+            assert verified.code in (0, 1)
 
 
 def test_class_names_cannot_lead_out_of_the_export(tmp_path, digits, logcl, quick):

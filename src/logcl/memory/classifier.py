@@ -158,6 +158,7 @@ class Classifier:
         spec = about.network
         if isinstance(spec, OwnNetwork):
             if network is None:
+                blobs.check_finite(tensors, name)  # all that `logcl verify` can say of it
                 raise NotTrained(
                     f"{name} is a network of your own, a {printable(spec.kind)}; give one to "
                     f"Classifier.load(memory, network=...), or train one with `logcl train {memory.path}`"

@@ -109,11 +109,9 @@ def restore(
 
 def fill(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str, name: str) -> None:
     """Load the weights found behind `prefix` into a network, which must be the one they came from."""
-    state = _behind(prefix, tensors)
-    if strange := next((key for key, value in state.items() if not _finite(value)), None):
-        raise damaged(name, ValueError(f"{strange} has infinite or NaN values"))
+    check_finite(tensors, name)
     try:
-        network.load_state_dict(state, strict=True)
+        network.load_state_dict(_behind(prefix, tensors), strict=True)
     except RuntimeError as error:
         reason = printable(" ".join(str(error).split())[:200])
         raise BadInput(
@@ -121,8 +119,20 @@ def fill(network: nn.Module, tensors: Mapping[str, Tensor], prefix: str, name: s
         ) from error
 
 
+def check_finite(tensors: Mapping[str, Tensor], name: str) -> None:
+    """Refuse infinite and NaN weights, also of a network that is not known here."""
+    if strange := next((key for key, value in tensors.items() if not _finite(value)), None):
+        raise damaged(name, ValueError(f"{strange} has infinite or NaN values"))
+
+
 def _finite(value: Tensor) -> bool:
-    return not value.is_floating_point() or bool(value.isfinite().all())
+    if not value.is_floating_point():
+        return True
+    try:
+        # torch has no `isfinite` for floats of eight bits.
+        return bool((value if value.element_size() > 1 else value.float()).isfinite().all())
+    except RuntimeError:
+        return False  # of a type that torch cannot compute with
 
 
 def _behind(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
