@@ -110,3 +110,15 @@ def test_every_stage_of_absorbing_large_images_moves_its_bar(tmp_path):
         assert made[-1] == pytest.approx(round(made[-1])), what  # some of these bars were shown twice
         assert made[0] < 0.9, what
         assert len(made) >= 2, what
+
+
+@pytest.mark.parametrize("codec", ["pyramid", "cosine"])
+def test_the_bytes_asked_for_are_those_of_the_whole_file(tmp_path, codec):
+    """Labels, descriptions and the file itself included, after several tasks."""
+    memory = Memory.open(
+        tmp_path / "m.logcl", (1, 16, 16), settings={"codec.name": codec, "codec.bytes_per_sample": 40}
+    )
+    x = smooth(1920, (1, 16, 16))
+    for part in np.split(np.arange(1920), [640, 1280]):
+        memory.absorb(x[part], part % 100)
+    assert memory.nbytes() / 1920 == pytest.approx(40, rel=0.05)

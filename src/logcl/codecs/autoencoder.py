@@ -78,6 +78,11 @@ class AutoencoderSettings(RateSettings, Recipe):
         """Its own levels, and those that it left to the cosine transform."""
         return isinstance(spec, (AutoencoderCodecSpec, CosineSpec))
 
+    def for_codes(self, left: float) -> AutoencoderSettings:
+        """As they are: the networks follow from the bytes, and levels could not share them."""
+        del left
+        return self
+
     def decoder(self, image_shape: ImageShape) -> AutoencoderSpec:
         """The networks of the largest level."""
         length = self.symbols

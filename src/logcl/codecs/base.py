@@ -66,7 +66,7 @@ class RateSettings(CodecSettings):
     """Settings of a codec whose rate can be chosen: by bytes or by quality."""
 
     bytes_per_sample: float | None = Field(None, gt=0, le=2**30)
-    """Mean bytes of a sample's code. Set either this or `psnr`."""
+    """Mean bytes of a sample in the file, labels and all else included. Set either this or `psnr`."""
     psnr: float | None = Field(None, gt=0, le=40)
     """Quality of a sample's first encoding in dB, 10 · log10(1 / mean squared error)."""
 
@@ -75,6 +75,12 @@ class RateSettings(CodecSettings):
         if (self.bytes_per_sample is None) == (self.psnr is None):
             raise ValueError(f"codec {self.name} needs either bytes_per_sample or psnr")
         return self
+
+    def for_codes(self, left: float) -> RateSettings:
+        """Settings for new codes of so many bytes per sample, or a third from what was asked for at most."""
+        asked = self.bytes_per_sample
+        given = None if asked is None else min(max(left, asked * 2 / 3), asked * 4 / 3)
+        return self.model_copy(update={"bytes_per_sample": given})
 
     def excess(self, spent: float, error: float) -> float:
         """How far a code is too expensive (> 0) or too poor (< 0), relative to the target.

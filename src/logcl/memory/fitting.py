@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 
 from logcl.allocation import Plan, Slot
 from logcl.codecs import registry
+from logcl.codecs.base import RateSettings
+from logcl.codecs.coding.bits import integer_bits
 from logcl.core.progress import CountedProgress, Progress
 from logcl.memory.local_model import LocalModel, fit_steps
 from logcl.memory.samples import Samples
 from logcl.memory.settings import Settings
 from logcl.memory.snapshot import Snapshot
 from logcl.nn.engines import Job
+
+_FILE, _LEVEL = 8000, 800  # bytes of a file beside its levels, and of a level beside codes and labels, about
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,7 @@ def waves(
     slots = [slot for slot in parts if slot not in fits]
     if not slots:
         return
-    top = (plan.keep + plan.train)[0]
+    top, settings = (plan.keep + plan.train)[0], _for_codes(plan, now)
     waves = [slots]
     if top in slots and registry.find(now.settings.codec.name).warm_starts:
         waves = [[top], [slot for slot in slots if slot != top]]
@@ -154,10 +158,25 @@ def waves(
         yield [
             Job(
                 f"level {slot.level}", _fit,
-                (slot, parts[slot], now.settings, top.level, first or _starts(parts[slot], plan, now)),
+                (slot, parts[slot], settings, top.level, first or _starts(parts[slot], plan, now)),
             )
             for slot in wave
         ]  # fmt: skip
+
+
+def _for_codes(plan: Plan, now: Snapshot) -> Settings:
+    """Settings for new codes: what was asked for per sample is for all that is in the file."""
+    settings, codec = now.settings, now.settings.codec
+    if not isinstance(codec, RateSettings) or codec.bytes_per_sample is None:
+        return settings
+    levels = plan.keep + plan.train
+    samples, encoded = sum(slot.samples for slot in levels), sum(map(len, now.levels))
+    labels = integer_bits(max(len(now.classes) - 1, 0)) / 8
+    held = [level.codes.tensors() for level in now.levels]
+    held += [level.codec.weights() for level in now.levels[:1]]  # of other levels they are mostly the same
+    spent = sum(tensor.nbytes for tensors in held for tensor in tensors.values())
+    left = (codec.bytes_per_sample - labels) * samples - _FILE - _LEVEL * len(levels) - spent
+    return settings.model_copy(update={"codec": codec.for_codes(left / max(samples - encoded, 1))})
 
 
 def _starts(part: Part, plan: Plan, now: Snapshot) -> tuple[bytes, ...]:
