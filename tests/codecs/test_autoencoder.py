@@ -160,7 +160,7 @@ def test_a_quality_out_of_reach_is_left_to_the_cosine_transform(digits):
     assert settings.describes(first.codec.spec)
     later = fit_codec(x[256:], settings, [first.codec], progress=progress)
     assert isinstance(later.codec, Cosine)
-    assert max(progress.totals) <= 256
+    assert len(progress.totals) == 1  # no training
     for images, fitted in ((x[:256], first), (x[256:], later)):
         assert psnr(images, decoded(fitted)) == pytest.approx(32, abs=0.3)
 

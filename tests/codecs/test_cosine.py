@@ -120,12 +120,12 @@ def test_encoding_again_adds_almost_nothing(shape, target):
 
 
 def test_the_step_is_kept_where_quality_is_asked_for():
-    """Also on images of another kind, which would have had another step of their own."""
+    """On images of the same kind, and on those that would do with a larger step."""
     shape = (3, 32, 32)
     first = code(smooth(24, shape), psnr=30)
-    noise = np.random.default_rng(0).integers(0, 256, (24, *shape), dtype=np.uint8)
-    assert code(noise, psnr=30).codec.spec.step != first.codec.spec.step
-    assert code(noise, first.codec, psnr=30).codec.spec == first.codec.spec
+    for others in (smooth(24, shape, seed=1), smooth(24, shape, seed=1) // 4 + 100):
+        assert code(others, psnr=30).codec.spec.step != first.codec.spec.step
+        assert code(others, first.codec, psnr=30).codec.spec == first.codec.spec
 
 
 def test_the_step_is_kept_only_while_it_comes_near_the_bytes_asked_for():
@@ -181,6 +181,15 @@ def test_coarsening_twice_is_coarsening_more():
 def test_images_of_one_shade_are_no_special_case(level, target):
     x = np.full((3, 1, 8, 8), level, np.uint8)
     assert psnr(x, decoded(code(x, **target)) + 1e-9) > 34
+
+
+def test_a_step_that_was_chosen_on_flat_images_is_not_kept_for_others():
+    flat, noise = np.full((8, 1, 8, 8), 90, np.uint8), smooth(64, (1, 8, 8))
+    first = code(flat, psnr=30)
+    later = fit_codec(noise, CosineSettings(psnr=30), [first.codec])
+    assert psnr(noise, decoded(later)) == pytest.approx(30, abs=0.2)
+    again = fit_codec(noise[::-1].copy(), CosineSettings(psnr=30), [later.codec])
+    assert again.codec.spec == later.codec.spec
 
 
 def test_near_nothing_rounds_to_nothing():

@@ -31,7 +31,7 @@ from logcl.nn.training import Work
 
 _LARGEST_BLOCK = 32
 _LARGE = 2**20  # values of an image that is decoded some blocks at a time
-_TOLERANCE = 0.1  # relative miss of the target bytes up to which the step of another level is kept
+_TOLERANCE, _POORER = 0.1, 0.05  # excess of bytes, or of error, up to which the step of another level is kept
 _COARSEST, _TRIALS = 4.0, 14  # the largest step; steps tried until one is chosen
 _CALIBRATION, _CALIBRATED = 2048, 2**24  # images that the step is chosen on, and values in all of them
 
@@ -87,15 +87,15 @@ class Cosine(QuantisedCodec):
     ) -> Fitted:
         """Choose the step, and round.
 
-        The step of another level is kept if quality is the target, and if it comes near the target bytes:
+        The step of another level is kept if it gives new samples the quality, or comes near the target bytes:
         what was rounded with it before is then rounded to itself, so merging levels loses nothing.
         """
         shape = samples.image_shape
         step = next((start.spec.step for start in starts if isinstance(start, Cosine)), None)
         with work.counting(cls.steps(settings, len(samples), warm=step is not None)) as made:
-            # Quality follows from the step alone; bytes also depend on the images.
-            if step is None or settings.psnr is None:
-                some = samples.x[:: _stride(len(samples), math.prod(shape))]
+            judged = samples.x if step is None or settings.psnr is None else samples.new
+            if step is None or len(judged):
+                some = judged[:: _stride(len(judged), math.prod(shape))]
                 step = _calibrated(some, settings, step, made)
             codec = cls(CosineSpec(image_shape=shape, step=step))
             codes = codec.encode(samples.x, made)
@@ -169,8 +169,8 @@ class Cosine(QuantisedCodec):
     @classmethod
     def steps(cls, settings: CosineSettings, samples: int, *, warm: bool) -> int:
         """Images that are coded, or rounded on trial to choose a step."""
-        known = warm and settings.psnr is not None
-        return samples + (0 if known else _TRIALS * len(range(0, samples, _stride(samples))))
+        del settings
+        return samples + (1 if warm else _TRIALS) * len(range(0, samples, _stride(samples)))
 
 
 def _stride(samples: int, values: int = 1) -> int:
@@ -199,8 +199,10 @@ def _calibrated(
             errors.append(squared_errors(x[rows], decoded.numpy()))
         return settings.excess(0, float(np.concatenate(errors).mean()))
 
-    if kept is not None and abs(excess(kept)) <= _TOLERANCE:
-        return kept
+    if kept is not None:
+        missed = excess(kept)
+        if abs(missed) <= _TOLERANCE if settings.psnr is None else missed >= -_POORER:
+            return kept
     # Finer steps would need larger symbols than there are: a white image would turn grey.
     finest = 0.5 * math.sqrt(exact.shape[1]) / entropy.LARGEST
     return _bisect(excess, finest, by_quality=settings.psnr is not None)
