@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, NetworkSpec, R
 from logcl.codecs.cosine import Cosine, CosineSettings, CosineSpec
 from logcl.codecs.quantised import FINENESS, QuantisedCodec, QuantisedCodes, joined
 from logcl.core.images import squared_errors
+from logcl.core.progress import Silent
 from logcl.core.settings import ImageShape, Precision, Recipe, parse_as
 from logcl.nn import blobs, networks
 from logcl.nn.device import choose_device
@@ -119,7 +121,8 @@ class Autoencoder(QuantisedCodec):
         """Use the networks of another level if they suit, or train; see the top of this file."""
         shape = samples.image_shape
         if settings.psnr is not None and any(isinstance(start, Cosine) for start in starts):
-            return _left_to_cosine(samples, settings.psnr, work, starts)
+            with work.counting(cls.steps(settings, len(samples), warm=True)):
+                return _left_to_cosine(samples, settings.psnr, work, starts)
         spec = networks.sized(settings.decoder(shape), samples.size_ratio(settings.smallest))
         alike = [s for s in starts if isinstance(s, Autoencoder) and s.spec.decoder == spec]
         # One that has an encoder too makes the fit much shorter.
@@ -260,7 +263,8 @@ def _reached(fitted: Fitted, samples: FitInput, psnr: float) -> bool:
 
 def _left_to_cosine(samples: FitInput, psnr: float, work: Work, starts: Sequence[Codec]) -> Fitted:
     """These samples with the cosine transform, which reaches any quality."""
-    return Cosine.fit(samples, CosineSettings(psnr=psnr), work.part("cosine"), starts)
+    quiet = replace(work, progress=Silent())  # its steps were not announced, and take moments
+    return Cosine.fit(samples, CosineSettings(psnr=psnr), quiet, starts)
 
 
 class Analysis(nn.Module):

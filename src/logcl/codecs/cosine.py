@@ -31,7 +31,7 @@ from logcl.nn.training import Work
 
 _LARGEST_BLOCK = 32
 _LARGE = 2**20  # values of an image that is decoded some blocks at a time
-_TOLERANCE, _POORER = 0.1, 0.05  # excess of bytes, or of error, up to which the step of another level is kept
+_TOLERANCE, _POORER = 0.1, 0.12  # excess of bytes, or of error, up to which the step of another level is kept
 _COARSEST, _TRIALS = 4.0, 14  # the largest step; steps tried until one is chosen
 _CALIBRATION, _CALIBRATED = 2048, 2**24  # images that the step is chosen on, and values in all of them
 

@@ -160,7 +160,7 @@ class Pyramid(Codec):
         return codes.part(wanted).decode(self._restored)[torch.from_numpy(places)]
 
     def for_training(self) -> Pyramid:
-        """Without restoration, which costs accuracy: see docs/paper.md."""
+        """Without restoration, which costs accuracy: see docs/paper.md, "Deviations"."""
         return Pyramid(self.spec, restored=False)
 
     def coarsen(self, codes: PyramidCodes, factor: int = 2) -> PyramidCodes:
