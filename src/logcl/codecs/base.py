@@ -77,7 +77,7 @@ class RateSettings(CodecSettings):
         return self
 
     def for_codes(self, left: float) -> RateSettings:
-        """Settings for new codes of so many bytes per sample, or a third from what was asked for at most."""
+        """Settings for new codes of so many bytes per sample, kept within a third of what was asked for."""
         asked = self.bytes_per_sample
         given = None if asked is None else min(max(left, asked * 2 / 3), asked * 4 / 3)
         return self.model_copy(update={"bytes_per_sample": given})
