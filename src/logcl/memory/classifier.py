@@ -17,7 +17,15 @@ from torch import Tensor, nn
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.core.inputs import Label, Labels, as_pixels
 from logcl.core.progress import Callback, Progress, WithCallbacks
-from logcl.core.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, changed, parse_as
+from logcl.core.settings import (
+    MOST_SAMPLES,
+    ClassifierSettings,
+    Frozen,
+    ImageFit,
+    ImageShape,
+    changed,
+    parse_as,
+)
 from logcl.core.text import printable
 from logcl.memory import classifier_limits as limits
 from logcl.memory.classifier_job import learn
@@ -60,9 +68,17 @@ class Classifier:
     """A trained global model, from `Classifier.train` or `Classifier.load`."""
 
     def __init__(
-        self, about: Description, network: nn.Module, last: Description | None = None, resumed: int = 0
+        self,
+        about: Description,
+        network: nn.Module,
+        last: Description | None = None,
+        resumed: int = 0,
+        *,
+        fit: ImageFit,
     ) -> None:
         self.about = about
+        self.fit = fit
+        """How the memory resizes images, and so the classifier."""
         self.network = network
         self.last = last
         """Describes the model of a warm start; None if trained from scratch, or loaded."""
@@ -145,7 +161,7 @@ class Classifier:
             blobs.pack(description, blobs.weights(network, "network")),
             lambda header, parts: has_grown_from(now, header, parts, memory.path),
         )
-        return Classifier(description, network, last.about if last else None, resumed)
+        return Classifier(description, network, last.about if last else None, resumed, fit=now.settings.fit)
 
     @staticmethod
     def load(memory: Memory, network: nn.Module | None = None) -> Classifier:
@@ -155,7 +171,7 @@ class Classifier:
         """
         name = f"{memory.path}: the global model"
         about, tensors = _read(memory, name)
-        spec = about.network
+        spec, fit = about.network, memory.settings.fit
         if isinstance(spec, OwnNetwork):
             if network is None:
                 blobs.check_finite(tensors, name)  # all that `logcl verify` can say of it
@@ -164,11 +180,11 @@ class Classifier:
                     f"Classifier.load(memory, network=...), or train one with `logcl train {memory.path}`"
                 )
             blobs.fill(network, tensors, "network", name)
-            return Classifier(about, network.to(choose_device()).eval())
+            return Classifier(about, network.to(choose_device()).eval(), fit=fit)
         if network is not None:
             raise BadInput(f"{name} is a {spec.network} of LogCL's own; load it without network=")
         limits.check_width(spec.widest, memory.path)
-        return Classifier(about, blobs.restore(networks.classifier, spec, tensors, "network", name))
+        return Classifier(about, blobs.restore(networks.classifier, spec, tensors, "network", name), fit=fit)
 
     @staticmethod
     def describe(memory: Memory) -> Description:
@@ -205,7 +221,7 @@ class Classifier:
 
     def predict_proba(self, images: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes`."""
-        pixels = as_pixels(images, self.image_shape)
+        pixels = as_pixels(images, self.image_shape, self.fit)
         if not len(pixels):
             return np.empty((0, len(self.classes)), dtype=np.float32)
         spec = self.about.network

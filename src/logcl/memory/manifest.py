@@ -10,7 +10,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.inputs import Labels
-from logcl.core.settings import MOST_SAMPLES, Frozen, ImageShape
+from logcl.core.settings import MOST_SAMPLES, Frozen
+from logcl.core.sizes import ImageSize
 from logcl.core.text import printable
 from logcl.memory.choosing import Choice
 from logcl.memory.file.header import Header
@@ -62,14 +63,14 @@ class Manifest(Frozen):
             ) from error
 
     def check_agrees(
-        self, path: Path, image_shape: ImageShape | None, preset: str | None, changes: Mapping[str, Any]
+        self, path: Path, size: ImageSize | None, preset: str | None, changes: Mapping[str, Any]
     ) -> None:
         """Refuse what a caller asks for unless the memory at `path` has it."""
         has = self.settings
-        if image_shape is not None and tuple(image_shape) != has.image_shape:
+        if size is not None and not size.allows(has.image_shape):
             raise BadSettings(
-                f"{path} holds images of shape {has.image_shape}, not {tuple(image_shape)}; "
-                f"resize the images or use another memory"
+                f"{path} holds images of shape {has.image_shape}, not {size.shape(has.image_shape[0])}; "
+                f"leave out the image shape, to which image files are resized, or use another memory"
             )
         if preset is not None and preset != has.preset:
             raise BadSettings(f"{path} was made with preset {has.preset}, not {preset}; leave preset out")

@@ -99,6 +99,7 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
         {
             "preset": name,
             "image_shape": image_shape,
+            "fit": "crop",
             "unit": _unit(values) if isinstance(codec, AutoSettings) else 128 if tiny else 512,
             "codec": codec,
             "labels": labels,
