@@ -16,22 +16,23 @@ from torch import Tensor, nn
 
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.core.inputs import Label, Labels, as_pixels
-from logcl.core.progress import Callback, Progress, WithCallbacks
-from logcl.core.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, changed, parse_as
+from logcl.core.progress import Callback, Progress, Silent, WithCallbacks
+from logcl.core.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, Precision, changed, parse_as
 from logcl.core.text import printable
 from logcl.memory import classifier_limits as limits
-from logcl.memory.classifier_job import learn
+from logcl.memory.classifier_job import check_minutes, learn
 from logcl.memory.interrupted import Keeper, Unfinished, kept
 from logcl.memory.lineage import has_grown_from
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
 from logcl.nn import blobs, networks
-from logcl.nn.classification import new_network, predict_proba
+from logcl.nn.classification import formatted, new_network, predict_proba
 from logcl.nn.device import choose_device
 from logcl.nn.engines import Engine, Job, Local
 from logcl.nn.images import to_unit
 from logcl.nn.training import Work, generator_for, shortened
 
+_PRECISION: Precision = "half"  # of stored weights; a network of the caller's is stored as it is
 _GLOBAL = 0x91  # key of the global model's random generator, distinct from those of the levels
 
 
@@ -75,6 +76,7 @@ class Classifier:
         network: nn.Module | None = None,
         recipe: ClassifierSettings | Mapping[str, Any] | None = None,
         *,
+        minutes: float | None = None,
         seed: int | None = None,
         engine: Engine | None = None,
         callbacks: Sequence[Callback] = (),
@@ -89,12 +91,16 @@ class Classifier:
         in `memory.classes`; trained in place from its current weights. Default: the network of the memory's
         settings, from random weights or, with `warm_start`, from the previous global model.
         recipe: training settings, or some of them by name, e.g. {"epochs": 3}; by default the memory's.
+        minutes: the time there is. If the recipe takes longer, as measured before it starts, it has fewer epochs
+        or steps, and its learning rate reaches zero all the same. How long is told to `progress`.
         engine: where to train, by default in this process; see `logcl.nn.engines`.
         callbacks: called with each `Moment`; see `logcl.integrations.logs`.
 
         If it is interrupted in this process, the last finished epoch is kept in the file. The same training
-        continues from it and ends with the same weights; another one, or a change of the memory, drops it.
+        continues from it and ends with the same weights, or sooner with `minutes`; another one, or a change of
+        the memory, drops it.
         """
+        check_minutes(minutes)
         memory.file.check_writable()  # before the training, not after it
         now = memory.snapshot().for_training()
         if not now.n:
@@ -133,7 +139,9 @@ class Classifier:
         ours = None if isinstance(about, OwnNetwork) or isinstance(recipe, ClassifierSettings) else about
         at_once, spare = limits.room(ours, now.stored)
         keep = keeper if isinstance(engine, Local) else None
-        job = Job("the global model", learn, (now, network, settings, start, state, keep, at_once, spare))
+        tell = not (progress is None or isinstance(progress, Silent))
+        how = (start, state, keep, at_once, spare, minutes, tell)
+        job = Job("the global model", learn, (now, network, settings, *how))
         try:
             trained = engine.together(job, work.progress)
         except BaseException:
@@ -141,8 +149,10 @@ class Classifier:
             raise
         network.load_state_dict(trained)
         network.eval()
+        if not isinstance(about, OwnNetwork):
+            blobs.round_weights(network, _PRECISION)  # it predicts what it will after being stored and loaded
         memory.file.write_classifier(
-            blobs.pack(description, blobs.weights(network, "network")),
+            blobs.pack(description, _weights(description, network)),
             lambda header, parts: has_grown_from(now, header, parts, memory.path),
         )
         return Classifier(description, network, last.about if last else None, resumed)
@@ -168,7 +178,7 @@ class Classifier:
         if network is not None:
             raise BadInput(f"{name} is a {spec.network} of LogCL's own; load it without network=")
         limits.check_width(spec.widest, memory.path)
-        return Classifier(about, blobs.restore(networks.classifier, spec, tensors, "network", name))
+        return Classifier(about, formatted(blobs.restore(networks.classifier, spec, tensors, "network", name)))
 
     @staticmethod
     def describe(memory: Memory) -> Description:
@@ -196,7 +206,7 @@ class Classifier:
 
     def fingerprint(self) -> int:
         """A checksum of description and weights."""
-        return zlib.crc32(blobs.pack(self.about, blobs.weights(self.network, "network")))
+        return zlib.crc32(blobs.pack(self.about, _weights(self.about, self.network)))
 
     def predict(self, images: Any) -> NDArray[Any]:
         """The label of each image; images as in `Memory.absorb`."""
@@ -214,6 +224,12 @@ class Classifier:
         if not np.isfinite(probabilities).all():
             raise Damaged("the classifier gives NaN for some image; train it again with `logcl train`")
         return probabilities
+
+
+def _weights(about: Description, network: nn.Module) -> dict[str, Tensor]:
+    """As they are stored."""
+    own = isinstance(about.network, OwnNetwork)
+    return blobs.weights(network, "network", None if own else _PRECISION)
 
 
 def _digest(about: Description, network: nn.Module, settings: ClassifierSettings, state: Tensor) -> str:
