@@ -34,7 +34,7 @@ AutoencoderNetwork = Literal["mlp", "conv", "binplay", "superposed"]
 MOST_ADDRESS_BITS = 20
 """The largest table of a `superposed` decoder has 2^20 rows."""
 Precision = Literal["int8", "half"]
-ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18", "linear", "hidden", "head"]
+ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18", "linear", "hidden"]
 _MOST_NAMES = 1000  # per group of settings
 
 
@@ -136,7 +136,7 @@ class BasicSettings(Frozen):
 class ClassifierSettings(Recipe):
     """The global model, trained on replay of the whole memory."""
 
-    network: ClassifierNetwork = "convnet"
+    network: ClassifierNetwork | Literal["head"] = "convnet"
     """`convnet`: small and fast; `mlp`: for tiny images; `lenet`, `resnet18`: as published; `linear`,
     `hidden` (one hidden layer), or `head`, the better one on held-out samples: for features of a backbone."""
     width: int = Field(16, ge=1, le=4096)
@@ -156,7 +156,7 @@ class ClassifierSettings(Recipe):
     """Fraction of the epochs and steps that a warm start takes."""
 
 
-def check_size(network: ClassifierNetwork, image_shape: ImageShape) -> None:
+def check_size(network: str, image_shape: ImageShape) -> None:
     """Refuse images that are too small for the strides of a network."""
     _, height, width = image_shape
     if network == "lenet" and min(height, width) < 8:

@@ -76,7 +76,9 @@ def learn(
     pace = None
     if tell or minutes is not None:
         part = min(at_once or settings.batch_size, settings.batch_size)
-        speed = seconds_per_image(network, lambda rows: batch_loss(network, *fetch(rows), settings), count, part)
+        speed = seconds_per_image(
+            network, lambda rows: batch_loss(network, *fetch(rows), settings), count, part
+        )
         left = None if minutes is None else averaged(60 * minutes - (time.monotonic() - begun))
         pace = Pace(averaged(speed), left)  # of all processes, which must take the same number of steps
     work = Work(generator, progress, "global model", keep, resume, pace)

@@ -217,7 +217,9 @@ class Memory:
         progress = WithCallbacks(progress, callbacks)
         with self.file.writing():
             header, now = self._loader.load()
-            x = as_samples(images, now.settings, lambda: self.backbone, progress)
+            x = as_samples(
+                images, now.settings.image_shape, now.settings.backbone, lambda: self.backbone, progress
+            )
             named = as_labels(labels, len(x))
             y, classes = number_classes(named, now.classes)
             if not len(x):
@@ -257,7 +259,8 @@ class Memory:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples, drawn uniformly from all that the memory holds.
 
-        Images (batch_size, C, H, W) are floats in [0, 1]. Labels (batch_size,) are the integers that were
+        Images (batch_size, C, H, W) are floats in [0, 1]; of a memory with a backbone there are features
+        (batch_size, D) instead. Labels (batch_size,) are the integers that were
         absorbed or, if labels are strings, positions in `classes`. The memory is replayed as it is at the
         moment of the call. for_training: see `dataset`.
         """
@@ -291,7 +294,7 @@ class Memory:
         Map-style, it has n samples by position, for any sampler. Iterable, each epoch yields every sample
         once in random order, and each worker decodes its own shard: single samples, or whole batches if
         `batch_size` is given here and None to the loader. `shard=(rank, count)` is one of several shards,
-        one per process. Images are floats in [0, 1], labels as in `replay`.
+        one per process. Images and labels are as in `replay`.
 
         for_training: whether to leave out restoration, as `Classifier.train` does. Restored images are nearer
         to the originals, but classifiers learn less from them.

@@ -47,7 +47,9 @@ class Pace:
         )
 
 
-def seconds_per_image(network: nn.Module, loss: Callable[[Tensor], Tensor], count: int, at_once: int) -> float:
+def seconds_per_image(
+    network: nn.Module, loss: Callable[[Tensor], Tensor], count: int, at_once: int
+) -> float:
     """Measure forward and backward passes over a few of the rows 0 to count - 1, `at_once` at a time.
 
     `loss` is the one that will be trained with. Weights, statistics and random states stay as they are.

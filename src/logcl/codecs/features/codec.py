@@ -143,8 +143,9 @@ class Features(QuantisedCodec):
 def _beside(codec: Features, merged: Encoded) -> QuantisedCodes | None:
     """The codes of a merged level if they can stand beside new ones."""
     codes = merged.codes
-    alike = isinstance(codes, QuantisedCodes) and merged.codec.spec == codec.spec and codes.factor == 1
-    return codes if alike else None
+    if isinstance(codes, QuantisedCodes) and merged.codec.spec == codec.spec and codes.factor == 1:
+        return codes
+    return None
 
 
 def _step(
