@@ -485,7 +485,7 @@ def test_verify_distinguishes_damage_from_other_files(tmp_path, memory, logcl):
         (["absorb", "{memory}", "{tmp}/nan.npz"], 2, "NaN or infinite"),
         (["absorb", "{memory}", "{tmp}/large.npz"], 2, "this memory takes (n, 1, 8, 8)"),
         (["absorb", "{memory}", "{tmp}/broken"], 3, "broken/a/1.png is damaged or truncated"),
-        (["absorb", "{memory}", "{npz}", "--image-shape", "3x32x32"], 2, "holds images of shape (1, 8, 8)"),
+        (["absorb", "{memory}", "{npz}", "--image-shape", "3x32x32"], 2, "is for images of shape (1, 8, 8)"),
         (["absorb", "{memory}", "{npz}", "--image-shape", "8x9"], 2, "not (1, 8, 9)"),
         (["absorb", "{memory}", "{npz}", "--image-shape", ""], 2, "is not a size of images"),
         (["absorb", "{memory}", "{npz}", "--set", "unit"], 2, "--set unit has no value"),

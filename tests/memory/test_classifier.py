@@ -267,7 +267,7 @@ def test_more_processes_than_samples(memory, monkeypatch):
             nn.Flatten(), nn.Linear(64, 10)
         )  # batch normalisation needs more than one sample
     before = network[1].weight.detach().clone()
-    weights = learn(now, network, settings, state, None, None, None, 2**30, share, Silent())
+    weights = learn(now, network, settings, state, None, None, None, 2**30, None, False, share, Silent())
     assert not torch.equal(weights["1.weight"], before)
 
 

@@ -188,7 +188,7 @@ def test_settings_are_stored_in_the_file(tmp_path, quick):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"image_shape": (3, 8, 8)}, r"holds images of shape \(1, 8, 8\), not \(3, 8, 8\)"),
+        ({"image_shape": (3, 8, 8)}, r"is for images of shape \(1, 8, 8\), not \(3, 8, 8\)"),
         ({"preset": "paper-cpu"}, "was made with preset fast"),
         ({"seed": 5}, "other settings than seed = 5"),
         ({"settings": {"codec.epochs": 99}}, "other settings than codec.epochs = 99"),

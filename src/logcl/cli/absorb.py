@@ -65,7 +65,7 @@ def absorb(
     memory: Memory | None = None
     if MemoryFile(path).exists():
         memory = Memory.open(path, size, **chosen)
-        size, way = parse_size(memory.settings.image_shape), memory.settings.fit
+        size, way = parse_size(memory.settings.input_shape), memory.settings.fit
         with memory.file.writing():
             pass  # refuse a second writer before reading any images
     else:
@@ -106,7 +106,7 @@ def absorb(
                     shape = task.x.shape[1:]
                     if size is not None:
                         check_size(size, shape, task.source)
-                    memory = begin(path, _new_settings(shape, **chosen), task.x, progress)
+                    memory = begin(path, _new_settings(shape, **chosen), task.x, task.y, progress)
                     if tell and not survey:
                         console.err.print(f"new memory {path} for images {shape_text(shape)}, as in {source}")
                     if tell:

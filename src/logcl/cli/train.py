@@ -19,6 +19,9 @@ def train(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Random seed; by default that of the memory.")
     ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="The time there is; by default as long as the settings take.")
+    ] = None,
     changes: console.SetOption = None,
     engine: console.EngineOption = "local",
     address: console.AddressOption = None,
@@ -60,6 +63,7 @@ def train(
         classifier = Classifier.train(
             memory,
             recipe={name.removeprefix("classifier."): value for name, value in asked.items()} or None,
+            minutes=minutes,
             seed=seed,
             engine=runner,
             callbacks=callbacks,

@@ -46,6 +46,7 @@ class Bars(Progress):
         )
         self._rich.above = above
         self._in_lines = not (quiet or console.is_terminal)
+        self._quiet = quiet
         self._stopped = threading.Event()
 
     def __enter__(self) -> Bars:
@@ -61,6 +62,11 @@ class Bars(Progress):
         """Remove the bars before something else is printed."""
         self._stopped.set()
         self._rich.stop()
+
+    def say(self, text: str) -> None:
+        """Print a line, above the bars."""
+        if not self._quiet:
+            self._rich.console.print(printable(text))
 
     def _print_lines(self) -> None:
         """Print the outermost and innermost bar as a line; from a thread, because a step may take minutes."""

@@ -53,7 +53,7 @@ def as_pixels(images: Any, image_shape: ImageShape, fit: ImageFit = "crop") -> N
         for number, picture in enumerate(pictures):
             pixels[number] = pixels_of(picture, (channels, height, width), fit, f"image {number}")
         return pixels
-    array = _as_array(images)
+    array = as_array(images)
     if array.ndim == 3 and channels == 1:
         array = array[:, None]
     elif array.ndim == 4 and array.shape[1:] != shape and array.shape[1:] == (height, width, channels):
@@ -91,7 +91,7 @@ def channels_of(images: Any, height: int, width: int) -> int:
         from logcl.core.pictures import is_grey
 
         return 1 if all(map(is_grey, pictures)) else 3
-    shape = _as_array(images).shape
+    shape = as_array(images).shape
     if len(shape) == 3:
         return 1
     if len(shape) != 4:
@@ -128,7 +128,7 @@ def to_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
 def as_labels(labels: Any, count: int) -> NDArray[Any]:
     """Labels of `count` images as an array (count,) of int64 or of strings."""
     # As objects, because numpy would silently turn a mix of numbers and strings into strings.
-    array = np.array(labels, dtype=object) if isinstance(labels, (list, tuple)) else _as_array(labels)
+    array = np.array(labels, dtype=object) if isinstance(labels, (list, tuple)) else as_array(labels)
     if array.ndim != 1:
         raise BadInput(f"labels have shape {array.shape}; pass one label per sample, shape (n,)")
     if len(array) != count:
@@ -180,7 +180,8 @@ def number_classes(
     return of_value[positions], tuple(numbers)
 
 
-def _as_array(values: Any) -> NDArray[Any]:
+def as_array(values: Any) -> NDArray[Any]:
+    """Any array, tensor or nested list as an array; refuses what is not rectangular."""
     if hasattr(values, "detach"):  # a tensor; checked without importing torch
         try:
             values = _from_tensor(values)

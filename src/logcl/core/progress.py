@@ -41,6 +41,10 @@ class Progress(Protocol):
         """Log measured values; subclasses that do not override this ignore them."""
         del moment
 
+    def say(self, text: str) -> None:
+        """Tell something that is good to know before the job goes on; ignored like measured values."""
+        del text
+
 
 class Silent(Progress):
     """Shows and logs nothing: the library's default."""
@@ -62,6 +66,10 @@ class WithCallbacks:
     def track(self, description: str, total: int) -> AbstractContextManager[Advance]:
         """One bar of the inner progress."""
         return self._inner.track(description, total)
+
+    def say(self, text: str) -> None:
+        """Tell the inner progress."""
+        self._inner.say(text)
 
     def log(self, moment: Moment) -> None:
         """Log to the inner progress, then call the callbacks in order."""

@@ -15,31 +15,36 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
-from logcl.core.inputs import Label, Labels, as_pixels
-from logcl.core.progress import Callback, Progress, WithCallbacks
+from logcl.core.inputs import Label, Labels
+from logcl.core.progress import Callback, Progress, Silent, WithCallbacks
 from logcl.core.settings import (
     MOST_SAMPLES,
+    BackboneSpec,
     ClassifierSettings,
     Frozen,
     ImageFit,
     ImageShape,
+    Precision,
     changed,
     parse_as,
 )
 from logcl.core.text import printable
 from logcl.memory import classifier_limits as limits
-from logcl.memory.classifier_job import learn
+from logcl.memory import heads
+from logcl.memory.classifier_job import check_minutes, learn
+from logcl.memory.featured import OnFeatures, as_samples, of_user
 from logcl.memory.interrupted import Keeper, Unfinished, kept
 from logcl.memory.lineage import has_grown_from
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
-from logcl.nn import blobs, networks
-from logcl.nn.classification import new_network, predict_proba
+from logcl.nn import backbones, blobs, networks
+from logcl.nn.backbones import Backbone
+from logcl.nn.classification import formatted, new_network, predict_proba
 from logcl.nn.device import choose_device
 from logcl.nn.engines import Engine, Job, Local
-from logcl.nn.images import to_unit
 from logcl.nn.training import Work, generator_for, shortened
 
+_PRECISION: Precision = "half"  # of stored weights; a network of the caller's is stored as it is
 _GLOBAL = 0x91  # key of the global model's random generator, distinct from those of the levels
 
 
@@ -62,6 +67,8 @@ class Description(Frozen):
     """Number of samples in the memory when the model was trained."""
     memory: str = Field(max_length=64)
     """Digest of the memory at that time; the model is up to date as long as it is the same."""
+    backbone: BackboneSpec | None = None
+    """The network whose features it takes; None: it takes images."""
 
 
 class Classifier:
@@ -73,6 +80,7 @@ class Classifier:
         network: nn.Module,
         last: Description | None = None,
         resumed: int = 0,
+        given: Backbone | None = None,
         *,
         fit: ImageFit,
     ) -> None:
@@ -80,6 +88,7 @@ class Classifier:
         self.fit = fit
         """How the memory resizes images, and so the classifier."""
         self.network = network
+        self.given = given
         self.last = last
         """Describes the model of a warm start; None if trained from scratch, or loaded."""
         self.resumed = resumed
@@ -91,6 +100,7 @@ class Classifier:
         network: nn.Module | None = None,
         recipe: ClassifierSettings | Mapping[str, Any] | None = None,
         *,
+        minutes: float | None = None,
         seed: int | None = None,
         engine: Engine | None = None,
         callbacks: Sequence[Callback] = (),
@@ -102,15 +112,20 @@ class Classifier:
         their local models decode and label them, and white noise hides which decoder an image came from.
 
         network: any module that maps float images (n, C, H, W) in [0, 1] to scores (n, classes), classes as
-        in `memory.classes`; trained in place from its current weights. Default: the network of the memory's
-        settings, from random weights or, with `warm_start`, from the previous global model.
+        in `memory.classes`; if the memory has a backbone, it takes features (n, D). It is trained in place
+        from its current weights. Default: the network of the memory's settings, from random weights or, with
+        `warm_start`, from the previous global model.
         recipe: training settings, or some of them by name, e.g. {"epochs": 3}; by default the memory's.
+        minutes: the time there is. If the recipe takes longer, as measured before it starts, it has fewer
+        epochs or steps, and its learning rate reaches zero all the same. How long is told to `progress`.
         engine: where to train, by default in this process; see `logcl.nn.engines`.
         callbacks: called with each `Moment`; see `logcl.integrations.logs`.
 
         If it is interrupted in this process, the last finished epoch is kept in the file. The same training
-        continues from it and ends with the same weights; another one, or a change of the memory, drops it.
+        continues from it and ends with the same weights, or sooner with `minutes`; another one, or a change
+        of the memory, drops it.
         """
+        check_minutes(minutes)
         memory.file.check_writable()  # before the training, not after it
         now = memory.snapshot().for_training()
         if not now.n:
@@ -125,6 +140,7 @@ class Classifier:
         about: networks.ClassifierSpec | OwnNetwork
         last = None
         if network is None:
+            settings = heads.decided(now, settings, work)
             chosen = {"network": settings.network, "width": settings.width, "classes": len(now.classes)}
             about = parse_as(networks.ClassifierSpec, {**chosen, "image_shape": now.settings.image_shape})
             if not _asked(recipe):
@@ -139,7 +155,10 @@ class Classifier:
                 _take_over(network, now.classes, last)
         else:
             about = _described(network, now)
-        description = Description(network=about, classes=now.classes, samples=now.n, memory=now.digest)
+        backbone = now.settings.backbone
+        description = Description(
+            network=about, classes=now.classes, samples=now.n, memory=now.digest, backbone=backbone
+        )
         engine = engine or Local()
         # A generator cannot be sent to another process, but its state can.
         start = work.generator.get_state()
@@ -149,7 +168,12 @@ class Classifier:
         ours = None if isinstance(about, OwnNetwork) or isinstance(recipe, ClassifierSettings) else about
         at_once, spare = limits.room(ours, now.stored)
         keep = keeper if isinstance(engine, Local) else None
-        job = Job("the global model", learn, (now, network, settings, start, state, keep, at_once, spare))
+        tell = not (progress is None or isinstance(progress, Silent))
+        how = (start, state, keep, at_once, spare, minutes, tell)
+        inner = network
+        if backbone is not None and isinstance(about, OwnNetwork):
+            network = OnFeatures(network, backbone)
+        job = Job("the global model", learn, (now, network, settings, *how))
         try:
             trained = engine.together(job, work.progress)
         except BaseException:
@@ -157,11 +181,14 @@ class Classifier:
             raise
         network.load_state_dict(trained)
         network.eval()
+        if not isinstance(about, OwnNetwork):
+            blobs.round_weights(network, _PRECISION)  # it predicts what it will after being stored and loaded
         memory.file.write_classifier(
-            blobs.pack(description, blobs.weights(network, "network")),
+            blobs.pack(description, _weights(description, inner)),
             lambda header, parts: has_grown_from(now, header, parts, memory.path),
         )
-        return Classifier(description, network, last.about if last else None, resumed, fit=now.settings.fit)
+        previous = last.about if last else None
+        return Classifier(description, inner, previous, resumed, memory.given, fit=now.settings.fit)
 
     @staticmethod
     def load(memory: Memory, network: nn.Module | None = None) -> Classifier:
@@ -180,11 +207,12 @@ class Classifier:
                     f"Classifier.load(memory, network=...), or train one with `logcl train {memory.path}`"
                 )
             blobs.fill(network, tensors, "network", name)
-            return Classifier(about, network.to(choose_device()).eval(), fit=fit)
+            return Classifier(about, network.to(choose_device()).eval(), given=memory.given, fit=fit)
         if network is not None:
             raise BadInput(f"{name} is a {spec.network} of LogCL's own; load it without network=")
         limits.check_width(spec.widest, memory.path)
-        return Classifier(about, blobs.restore(networks.classifier, spec, tensors, "network", name), fit=fit)
+        own = formatted(blobs.restore(networks.classifier, spec, tensors, "network", name))
+        return Classifier(about, own, given=memory.given, fit=fit)
 
     @staticmethod
     def describe(memory: Memory) -> Description:
@@ -204,7 +232,16 @@ class Classifier:
     @property
     def image_shape(self) -> ImageShape:
         """Channels, height, width of its input images."""
-        return self.about.network.image_shape
+        backbone = self.about.backbone
+        return self.about.network.image_shape if backbone is None else backbone.image_shape
+
+    @property
+    def backbone(self) -> Backbone | None:
+        """The network whose features it takes; None: it takes images."""
+        spec = self.about.backbone
+        if spec is None or (self.given is not None and self.given.spec == spec):
+            return None if spec is None else self.given
+        return backbones.matching(spec)
 
     def is_current(self, memory: Memory) -> bool:
         """Whether the memory is unchanged since this model was trained."""
@@ -212,7 +249,7 @@ class Classifier:
 
     def fingerprint(self) -> int:
         """A checksum of description and weights."""
-        return zlib.crc32(blobs.pack(self.about, blobs.weights(self.network, "network")))
+        return zlib.crc32(blobs.pack(self.about, _weights(self.about, self.network)))
 
     def predict(self, images: Any) -> NDArray[Any]:
         """The label of each image; images as in `Memory.absorb`."""
@@ -221,15 +258,22 @@ class Classifier:
 
     def predict_proba(self, images: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes`."""
-        pixels = as_pixels(images, self.image_shape, self.fit)
+        spec, backbone = self.about.network, self.about.backbone
+        pixels = as_samples(images, spec.image_shape, backbone, lambda: self.backbone, fit=self.fit)
         if not len(pixels):
             return np.empty((0, len(self.classes)), dtype=np.float32)
-        spec = self.about.network
-        widest = 0 if isinstance(spec, OwnNetwork) else spec.widest
-        probabilities = predict_proba(self.network, pixels, widest)
+        own = isinstance(spec, OwnNetwork)
+        network = OnFeatures(self.network, backbone) if own and backbone is not None else self.network
+        probabilities = predict_proba(network, pixels, 0 if isinstance(spec, OwnNetwork) else spec.widest)
         if not np.isfinite(probabilities).all():
             raise Damaged("the classifier gives NaN for some image; train it again with `logcl train`")
         return probabilities
+
+
+def _weights(about: Description, network: nn.Module) -> dict[str, Tensor]:
+    """As they are stored."""
+    own = isinstance(about.network, OwnNetwork)
+    return blobs.weights(network, "network", None if own else _PRECISION)
 
 
 def _digest(about: Description, network: nn.Module, settings: ClassifierSettings, state: Tensor) -> str:
@@ -249,7 +293,8 @@ def _read(memory: Memory, name: str) -> tuple[Description, dict[str, Tensor]]:
     if about.network.classes != len(about.classes):
         raise Damaged(f"{name} does not fit its classes; train it again with `logcl train`")
     # Convolutions accept images of any size: a forged size would not contradict their weights.
-    if about.network.image_shape != memory.settings.image_shape:
+    settings = memory.settings
+    if (about.network.image_shape, about.backbone) != (settings.image_shape, settings.backbone):
         raise Damaged(f"{name} takes images of another shape; train it again with `logcl train`")
     return about, tensors
 
@@ -300,7 +345,7 @@ def _described(network: nn.Module, now: Snapshot) -> OwnNetwork:
     x, _ = now.fetch(now.live[:2])
     network.eval()
     with torch.no_grad():
-        scores = network(to_unit(x.to(choose_device())))
+        scores = network(of_user(x, now.settings.backbone).to(choose_device()))
     wanted = (len(x), len(now.classes))
     if not isinstance(scores, Tensor) or tuple(scores.shape) != wanted:
         found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__

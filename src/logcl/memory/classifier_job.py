@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from logcl.core.errors import BadSettings
 from logcl.core.progress import Progress
 from logcl.core.settings import ClassifierSettings
 from logcl.core.sharding import Shard
 from logcl.memory.snapshot import Snapshot
-from logcl.nn.classification import train_on
+from logcl.nn.classification import batch_loss, train_on
 from logcl.nn.device import choose_device
 from logcl.nn.fit_state import State
-from logcl.nn.training import Work, generator_for
+from logcl.nn.timing import Pace, seconds_per_image
+from logcl.nn.training import Work, averaged, generator_for
+
+_MOST_MINUTES = 1_000_000  # two years
+
+
+def check_minutes(minutes: float | None) -> None:
+    """Refuse a time in which nothing can be learned."""
+    if minutes is not None and not 0 < minutes <= _MOST_MINUTES:
+        raise BadSettings(f"minutes is {minutes!r}; give a number above 0, at most {_MOST_MINUTES:,}")
 
 
 def learn(
@@ -27,17 +38,21 @@ def learn(
     keep: Callable[[int, int, State], None] | None,
     at_once: int | None,
     spare: int,
+    minutes: float | None,
+    tell: bool,
     shard: Shard,
     progress: Progress,
 ) -> dict[str, Tensor]:
     """Train a network on one process's shard of the samples; returns its weights.
 
     start: state of the random generator. resume, keep: see `Work`. at_once: see `train_on`. spare: bytes that
-    decoded images may take.
+    decoded images may take. minutes: the time there is for training; None: as long as the settings take. tell:
+    whether to tell how long it will take.
 
     Each process decodes only its own samples. Gradients are averaged over processes after every batch, and
     the batch size is divided among them.
     """
+    begun = time.monotonic()
     generator = torch.Generator()
     generator.set_state(start)
     if shard.rank:
@@ -58,6 +73,14 @@ def learn(
         x, y = (cache[0][chosen], cache[1][chosen]) if cache else now.fetch(mine[chosen])
         return x, torch.from_numpy(y)
 
-    work = Work(generator, progress, "global model", keep, resume)
+    pace = None
+    if tell or minutes is not None:
+        part = min(at_once or settings.batch_size, settings.batch_size)
+        speed = seconds_per_image(
+            network, lambda rows: batch_loss(network, *fetch(rows), settings), count, part
+        )
+        left = None if minutes is None else averaged(60 * minutes - (time.monotonic() - begun))
+        pace = Pace(averaged(speed), left)  # of all processes, which must take the same number of steps
+    work = Work(generator, progress, "global model", keep, resume, pace)
     train_on(trained, fetch, count, settings, work, at_once)
     return {name: value.cpu() for name, value in network.state_dict().items()}

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.inputs import Labels
-from logcl.core.settings import MOST_SAMPLES, Frozen
+from logcl.core.settings import MOST_SAMPLES, BackboneSpec, Frozen
 from logcl.core.sizes import ImageSize
 from logcl.core.text import printable
 from logcl.memory.choosing import Choice
@@ -63,13 +63,22 @@ class Manifest(Frozen):
             ) from error
 
     def check_agrees(
-        self, path: Path, size: ImageSize | None, preset: str | None, changes: Mapping[str, Any]
+        self,
+        path: Path,
+        size: ImageSize | None,
+        preset: str | None,
+        changes: Mapping[str, Any],
+        backbone: BackboneSpec | None = None,
     ) -> None:
         """Refuse what a caller asks for unless the memory at `path` has it."""
         has = self.settings
-        if size is not None and not size.allows(has.image_shape):
+        if backbone is not None and backbone != has.backbone:
             raise BadSettings(
-                f"{path} holds images of shape {has.image_shape}, not {size.shape(has.image_shape[0])}; "
+                f"{path} holds {_held(has.backbone)}, not {_held(backbone)}; use another memory"
+            )
+        if size is not None and not size.allows(has.input_shape):
+            raise BadSettings(
+                f"{path} is for images of shape {has.input_shape}, not {size.shape(has.input_shape[0])}; "
                 f"leave out the image shape, to which image files are resized, or use another memory"
             )
         if preset is not None and preset != has.preset:
@@ -79,3 +88,10 @@ class Manifest(Frozen):
         if override(has, changes) != has:
             asked = ", ".join(f"{name} = {value}" for name, value in changes.items())
             raise BadSettings(f"{path} has other settings than {asked}; they are fixed when it is created")
+
+
+def _held(backbone: BackboneSpec | None) -> str:
+    if backbone is None:
+        return "images"
+    shape = "x".join(map(str, backbone.image_shape))
+    return f"features of {printable(backbone.name)} with weights {backbone.weights[:8]} for images {shape}"

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from logcl import allocation
 from logcl.core.errors import BadInput, LogCLError, NotAMemory, NotTrained
-from logcl.core.inputs import Label, as_labels, as_pixels, channels_of, number_classes
+from logcl.core.inputs import Label, as_labels, channels_of, number_classes
 from logcl.core.progress import Callback, Progress, WithCallbacks
 from logcl.core.settings import ImageFit, parse_as
 from logcl.core.sharding import Shard
@@ -30,6 +30,7 @@ from logcl.memory import fitting, samples
 from logcl.memory.changes import changes
 from logcl.memory.choosing import Choice, choose
 from logcl.memory.datasets import ReplayDataset, ReplayStream
+from logcl.memory.featured import as_samples
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.ledger import Entry, check_is_new, new_entry
 from logcl.memory.loading import Loader
@@ -39,6 +40,8 @@ from logcl.memory.reporting import announce, warn_if_poor
 from logcl.memory.settings import Settings, override
 from logcl.memory.snapshot import Snapshot
 from logcl.memory.staging import Staging, task_digest
+from logcl.nn import backbones
+from logcl.nn.backbones import Backbone
 from logcl.nn.engines import Engine, Local
 
 
@@ -64,12 +67,15 @@ class Memory:
         self._loader = Loader(self.file)
         self._by_channels: Callable[[int], Settings] | None = None
         """The settings of a new memory whose first images decide how many channels it has."""
+        self.given: Backbone | None = None
+        """The backbone that the memory was opened with; others are found by their name."""
 
     @staticmethod
     def open(
         path: str | os.PathLike[str],
         image_shape: AskedShape | None = None,
         *,
+        backbone: str | Backbone | None = None,
         fit: ImageFit | None = None,
         bytes_per_sample: float | None = None,
         psnr: float | None = None,
@@ -82,11 +88,14 @@ class Memory:
     ) -> Memory:
         """Open a memory, or create it if there is none at `path`.
 
-        Creating needs `image_shape`: (channels, height, width), or (height, width) or a side only. Then the
-        first images decide whether there is one channel or three, and the first task creates the file. The
-        other arguments choose settings, which are stored in the file. For a memory that exists they may be
-        left out, and must agree if given.
+        Creating needs an `image_shape` or a `backbone`. The shape is (channels, height, width), or (height,
+        width) or a side only. Then the first images decide whether there is one channel or three, and the
+        first task creates the file. The other arguments choose settings, which are stored in the file. For a
+        memory that exists they may be left out, and must agree if given.
 
+        backbone: a frozen, pretrained network whose features the memory holds instead of images. It is
+        `efficientnet-lite0`, a model of timm (NAME, or NAME=FILE with a file of weights), or made by
+        `logcl.nn.backbones`; `image_shape` is then the size of the images that it is given.
         fit: how PIL images of another aspect ratio get that shape: crop (default), pad or stretch.
         bytes_per_sample, or psnr in dB: the rate. codec: its name, instead of the best for the first task.
         preset: fast (default), paper-cpu or paper. settings: by dotted name, e.g. {"codec.epochs": 50}.
@@ -99,20 +108,29 @@ class Memory:
             "codec.bytes_per_sample": bytes_per_sample,
         }  # fmt: skip
         changes = {**(settings or {}), **{name: value for name, value in named.items() if value is not None}}
+        network = backbone
+        if isinstance(backbone, str):
+            network = backbones.named(backbone, None if size is None else size.shape())
+        assert not isinstance(network, str)
+        memory.given, spec = network, None if network is None else network.spec
         if memory.file.exists():
-            memory.manifest.check_agrees(memory.path, size, preset, changes)
+            memory.manifest.check_agrees(memory.path, size, preset, changes, spec)
             return memory
-        if size is None:
+        wanted = size if spec is None else parse_size(spec.sample_shape)
+        if wanted is None:
             raise NotAMemory(
                 f"{path} does not exist; `logcl absorb` creates it, as does Memory.open with "
-                f"image_shape=64 or (channels, height, width)"
+                f"image_shape=64 or (channels, height, width), or backbone=NAME"
             )
 
         def chosen(channels: int) -> Settings:
-            return override(preset_settings(preset or "fast", size.shape(channels), dataset), changes)
+            start = preset_settings(preset or "fast", wanted.shape(channels), dataset, spec)
+            return override(start, changes)
 
-        if size.channels is not None:
-            return Memory.create(path, chosen(size.channels))
+        if wanted.channels is not None:
+            created = Memory.create(path, chosen(COLOUR))
+            created.given = network
+            return created
         memory = Memory.new(path, chosen(COLOUR))
         memory._by_channels = chosen
         return memory
@@ -154,6 +172,14 @@ class Memory:
     def settings(self) -> Settings:
         """The settings stored in the file."""
         return self.manifest.settings
+
+    @property
+    def backbone(self) -> Backbone | None:
+        """The network whose features the memory holds; None if it holds images."""
+        spec = self.settings.backbone
+        if spec is None or (self.given is not None and self.given.spec == spec):
+            return None if spec is None else self.given
+        return backbones.matching(spec)
 
     @property
     def n(self) -> int:
@@ -208,6 +234,8 @@ class Memory:
 
         images: (n, C, H, W) or (n, H, W, C), the first if both fit, or (n, H, W) for one channel; uint8, or
         floats in [0, 1]; arrays or tensors. Or a list of PIL images of any mode and size, which are resized.
+        A memory with a backbone takes images of any size, or features (n, D) as `memory.backbone.features`
+        gives them.
         labels: n integers or n strings.
         source: where they come from, for the ledger.
         again: whether to absorb a task with exactly the images of an earlier one, instead of refusing it.
@@ -223,7 +251,10 @@ class Memory:
         self._settle(images)
         with self.file.writing():
             header, now = self._loader.load()
-            x = as_pixels(images, now.settings.image_shape, now.settings.fit)
+            x = as_samples(
+                images, now.settings.image_shape, now.settings.backbone, lambda: self.backbone, progress,
+                now.settings.fit,
+            )  # fmt: skip
             named = as_labels(labels, len(x))
             y, classes = number_classes(named, now.classes)
             if not len(x):
@@ -238,7 +269,7 @@ class Memory:
             new = samples.concatenate([now.buffer, samples.raw(x, y, first)])
             parts = fitting.parts(plan, now, new)
             if parts:
-                now = now.chosen(*choose(now.settings, new.x, progress))
+                now = now.chosen(*choose(now.settings, new.x, new.y, progress))
             staging = Staging(self.file, header, task_digest(header.content, x, y, classes))
             resumed = staging.load(parts)
             fits = dict(resumed)
@@ -263,7 +294,8 @@ class Memory:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples, drawn uniformly from all that the memory holds.
 
-        Images (batch_size, C, H, W) are floats in [0, 1]. Labels (batch_size,) are the integers that were
+        Images (batch_size, C, H, W) are floats in [0, 1]; of a memory with a backbone there are features
+        (batch_size, D) instead. Labels (batch_size,) are the integers that were
         absorbed or, if labels are strings, positions in `classes`. The memory is replayed as it is at the
         moment of the call. for_training: see `dataset`.
         """
@@ -297,7 +329,7 @@ class Memory:
         Map-style, it has n samples by position, for any sampler. Iterable, each epoch yields every sample
         once in random order, and each worker decodes its own shard: single samples, or whole batches if
         `batch_size` is given here and None to the loader. `shard=(rank, count)` is one of several shards,
-        one per process. Images are floats in [0, 1], labels as in `replay`.
+        one per process. Images and labels are as in `replay`.
 
         for_training: whether to leave out restoration, as `Classifier.train` does. Restored images are nearer
         to the originals, but classifiers learn less from them.

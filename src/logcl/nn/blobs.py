@@ -55,16 +55,19 @@ def unpack(blob: bytes, kind: type[About], name: str) -> tuple[About, dict[str, 
 def weights(network: nn.Module, prefix: str, precision: Precision | None = None) -> dict[str, Tensor]:
     """The state of a network on the CPU, its weights rounded to `precision`, each name behind `prefix`.
 
-    Buffers keep their type: variances of a batch normalisation may exceed what half precision holds.
+    Buffers keep their type: variances of a batch normalisation may exceed what half precision holds. So do
+    weights that exceed it.
     """
     found = {f"{prefix}.{name}": value.cpu().contiguous() for name, value in network.state_dict().items()}
     for name, _ in network.named_parameters():
         value = found[f"{prefix}.{name}"]
+        if precision is None or not _fits(value):
+            continue
         if precision == "int8" and value.dim() > 1:
             scale = _scale(value)
             found[f"{prefix}.{name}"] = (value / scale).round().to(torch.int8)
             found[f"{prefix}.{name}{_SCALE}"] = scale
-        elif precision is not None:
+        else:
             found[f"{prefix}.{name}"] = value.half()
     if strange := next((name for name, value in found.items() if not _finite(value)), None):
         raise BadSettings(f"training gave {strange} infinite or NaN values; use a lower learning rate")
@@ -75,12 +78,19 @@ def round_weights(network: nn.Module, precision: Precision) -> None:
     """Round weights to the precision of the file, so that replay is the same before and after a restart."""
     for weight in network.parameters():
         value = weight.data
+        if not _fits(value):
+            continue
         if precision == "int8" and value.dim() > 1:
             scale = _scale(value).float()
             weight.data = (value / scale).round() * scale
         else:
             weight.data = value.half().float()
     network.eval()
+
+
+def _fits(weight: Tensor) -> bool:
+    """Whether half precision holds all values; NaN and infinity are for `weights` to refuse."""
+    return bool((weight.abs() <= torch.finfo(torch.float16).max).all())
 
 
 def _scale(weight: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from logcl.core.progress import Moment, Progress, Silent
 from logcl.core.settings import Recipe
 from logcl.nn.device import choose_device
 from logcl.nn.fit_state import State, captured, restored
+from logcl.nn.timing import Pace
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
@@ -39,6 +40,8 @@ class Work:
     may raise to stop."""
     resume: Mapping[str, Tensor] | None = None
     """A state that `keep` received, to continue as if the fit had never stopped; ignored if it is invalid."""
+    pace: Pace | None = None
+    """How fast the fit is, if that was measured: it is told, and the schedule ends within the time there is."""
 
     def part(self, name: str) -> Work:
         """The same work with `name` appended to its description."""
@@ -79,9 +82,9 @@ def fit(
     The same generator state gives the same weights. Returns the mean loss of the last interval of the
     schedule and leaves the network in evaluation mode.
     """
-    steps, per_epoch = total_steps(recipe, count), steps_per_epoch(recipe, count)
+    per_epoch = steps_per_epoch(recipe, count)
     optimiser = _optimiser(network, recipe)
-    schedule = _Schedule(recipe, steps, per_epoch)
+    schedule = _Schedule(recipe, total_steps(recipe, count), per_epoch)
     network.train()
     total = torch.zeros(())
     mean, since, done, note = math.nan, 0, 0, ""
@@ -89,7 +92,12 @@ def fit(
         if work.resume and (numbers := restored(work.resume, network, optimiser, schedule, work.generator)):
             done, since, mean = int(numbers[0]), int(numbers[1]), numbers[2]
             total = torch.tensor(numbers[3])
-        steps -= done
+        if work.pace is not None:
+            schedule.limit(done, work.pace.most(count, per_epoch))
+            whole = total_steps(recipe, count)
+            said = work.pace.sentence(count, per_epoch, done, schedule.end, whole)
+            work.progress.say(f"{work.description}: {said}")
+        steps = schedule.end - done
         advance = stack.enter_context(work.progress.track(work.description, steps))
         for step, rows in enumerate(_batches(count, recipe, steps, work.generator), start=done + 1):
             rate = recipe.learning_rate * schedule.factor(step)
@@ -107,7 +115,7 @@ def fit(
             if after_step is not None:
                 after_step()
             if step % schedule.interval == 0 or step == schedule.end:
-                mean = _averaged(float(total) / (step - since))
+                mean = averaged(float(total) / (step - since))
                 total, since = torch.zeros(()), step
                 if not math.isfinite(mean):
                     raise Diverged(
@@ -137,7 +145,7 @@ def _backward(loss: Callable[[Tensor], Tensor], part: Tensor, batch: int) -> Ten
     return share.detach().cpu()
 
 
-def _averaged(mean: float) -> float:
+def averaged(mean: float) -> float:
     """The mean over all processes that train this network, so that all of them stop at the same step."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return mean
@@ -215,16 +223,26 @@ class _Schedule:
 
     def numbers(self) -> list[float]:
         """What `take` needs to continue."""
-        return [self.end, self._best, self._stale, *(self._cooling or (math.nan, math.nan))]
+        return [self.end, self._planned, self._best, self._stale, *(self._cooling or (math.nan, math.nan))]
 
     def take(self, step: int | float, numbers: Sequence[float]) -> bool:
         """Continue after `step` with the `numbers` of another schedule; False if they make no sense."""
-        end, best, stale, since, factor = numbers
-        if not (step < end <= self._planned and (math.isnan(since) or (since <= step and 0 < factor <= 1))):
+        end, planned, best, stale, since, factor = numbers
+        cools = math.isnan(since) or (since <= step and 0 < factor <= 1)
+        if not (step < end <= planned <= self._planned and cools):
             return False
-        self.end, self._best, self._stale = int(end), best, int(stale)
+        self.end, self._planned, self._best, self._stale = int(end), int(planned), best, int(stale)
         self._cooling = None if math.isnan(since) else (int(since), factor)
         return True
+
+    def limit(self, step: int, most: int | None) -> None:
+        """Take at most this many steps after `step`: the whole schedule in less time, or what is left of it."""
+        if most is None or self.end - step <= most:
+            return
+        if step:
+            self._cooling, self.end = (step, self.factor(step)), step + max(most, 1)
+        else:
+            self._planned = self.end = max(most, 1)
 
     def observe(self, step: int, loss: float) -> None:
         """Start to cool down when the loss has not fallen for `patience` intervals."""

@@ -23,8 +23,8 @@ class Bar(NamedTuple):
     is_open: bool = True
 
 
-Message = tuple[int, dict[int, Bar], list[Moment]]
-"""Number of the job, its bars by number, and the moments since its last message."""
+Message = tuple[int, dict[int, Bar], list[Moment | str]]
+"""Number of the job, its bars by number, and the moments and what was said since its last message."""
 
 
 class Reporter(Progress):
@@ -34,7 +34,7 @@ class Reporter(Progress):
         self._job, self._send = job, send
         self._bars: dict[int, Bar] = {}
         self._opened = 0
-        self._moments: list[Moment] = []
+        self._moments: list[Moment | str] = []
         self._sent = time.monotonic()
 
     @contextmanager
@@ -58,6 +58,10 @@ class Reporter(Progress):
         """Send the moment with the next message."""
         self._moments.append(moment)
 
+    def say(self, text: str) -> None:
+        """Send the text with the next message."""
+        self._moments.append(text)
+
     def send(self) -> None:
         """Send the current state now."""
         self._send((self._job, dict(self._bars), self._moments))
@@ -78,7 +82,10 @@ class Display:
         """Bring the bars up to date with the messages, in order."""
         for job, bars, moments in messages:
             for moment in moments:
-                self._progress.log(moment)
+                if isinstance(moment, str):
+                    self._progress.say(moment)
+                else:
+                    self._progress.log(moment)
             for number, bar in bars.items():
                 key = job, number
                 if key not in self._shown:

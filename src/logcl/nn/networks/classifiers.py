@@ -12,8 +12,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from logcl.core.settings import ClassifierNetwork, Frozen, ImageShape, check_size
-from logcl.nn.networks.layers import ImageClassifier, check_activations, normalised, padded
+from logcl.nn.networks.layers import BatchNorm, ImageClassifier, check_activations, normalised, padded
 
+_FLAT = ("mlp", "linear", "hidden")  # networks without convolutions
 _MOST_ACTIVATIONS = 2**28  # per layer and image: a gigabyte, 16 channels of 4096x4096
 
 
@@ -30,7 +31,7 @@ class ClassifierSpec(Frozen):
         check_size(self.network, self.image_shape)
         _, height, columns = self.image_shape
         # The first convolution has `width` activations per pixel, however few its weights.
-        if self.network != "mlp":
+        if self.network not in _FLAT:
             check_activations(self, self.width * height * columns, _MOST_ACTIVATIONS)
         return self
 
@@ -38,16 +39,16 @@ class ClassifierSpec(Frozen):
     def widest(self) -> int:
         """Values per image of the widest layer, input and output, about."""
         channels, height, columns = self.image_shape
-        if self.network == "mlp":
-            return math.prod(self.image_shape) + 16 * self.width
+        if self.network in _FLAT:
+            return 2 * math.prod(self.image_shape) + 16 * self.width
         return (padded(channels) + padded(self.width)) * height * columns
 
     @property
     def activations(self) -> int:
         """Values per image of all layers, about; in training they are all kept."""
         _, height, columns = self.image_shape
-        if self.network == "mlp":
-            return math.prod(self.image_shape) + 40 * self.width + self.classes
+        if self.network in _FLAT:
+            return 2 * math.prod(self.image_shape) + 40 * self.width + self.classes
         per_pixel = {"convnet": 6, "lenet": 2, "resnet18": 27}[self.network] * padded(self.width)
         return self.widest + per_pixel * height * columns + self.classes
 
@@ -59,6 +60,8 @@ def classifier(spec: ClassifierSpec) -> ImageClassifier:
         "mlp": MLP,
         "lenet": LeNet,
         "resnet18": ResNet18,
+        "linear": Linear,
+        "hidden": Hidden,
     }
     return kinds[spec.network](spec.image_shape, spec.classes, spec.width)
 
@@ -110,6 +113,34 @@ class MLP(ImageClassifier):
         """(n, C, H, W) → (n, hidden)."""
         embedding: Tensor = self.layers(image)
         return embedding
+
+
+class Linear(ImageClassifier):
+    """Logistic regression on standardised values: for features of a backbone."""
+
+    def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
+        super().__init__()
+        del width
+        values = math.prod(image_shape)
+        self.features = nn.Sequential(nn.Flatten(), BatchNorm(values, affine=False))
+        self.head = nn.Linear(values, classes)
+
+
+class Hidden(ImageClassifier):
+    """One hidden layer on standardised values, with dropout: for features of a backbone."""
+
+    def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
+        super().__init__()
+        values, hidden = math.prod(image_shape), 8 * width
+        self.features = nn.Sequential(
+            nn.Flatten(),
+            BatchNorm(values, affine=False),
+            nn.Dropout(0.2),
+            nn.Linear(values, hidden),
+            nn.GELU(),
+            nn.Dropout(0.5),
+        )
+        self.head = nn.Linear(hidden, classes)
 
 
 class LeNet(ImageClassifier):
