@@ -23,7 +23,8 @@ def photos(tmp_path, digits):
 
 def test_sizes_are_compared_and_one_is_recommended(tmp_path, photos, logcl):
     path = tmp_path / "pages" / "p.html"
-    ran = logcl("preview", photos, "--image-shape", 8, "--image-shape", "1x16x24", "--codec", "cosine", "--out", path, "--json")
+    sizes = ["--image-shape", 8, "--image-shape", "1x16x24", "--codec", "cosine"]
+    ran = logcl("preview", photos, *sizes, "--out", path, "--json")
     assert (ran.code, ran.err) == (0, "")
     found = json.loads(ran.out)
     assert (found["images"], found["classes"], found["measured"]) == (12, 2, 12)

@@ -28,7 +28,8 @@ def memory(file: MemoryFile) -> str:
         levels = _count(sum(name.startswith("level-") for name in header.parts), "level")
         return f"{path}: {held[0]} of {held[1]} in {levels}, {human_bytes(file.nbytes())}, {what}"
     except Exception as error:  # noqa: BLE001 - a debugger shows it in the middle of any problem
-        return f"{path}: {'cannot be read' if os.path.lexists(file.path) else 'no file'} ({type(error).__name__})"
+        there = "cannot be read" if os.path.lexists(file.path) else "no file"
+        return f"{path}: {there} ({type(error).__name__})"
 
 
 def absorbed(samples: int, n: int, plan: Plan, resumed: Collection[Slot]) -> str:
