@@ -17,7 +17,15 @@ from torch import Tensor, nn
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.core.inputs import Label, Labels, as_pixels
 from logcl.core.progress import Callback, Progress, Silent, WithCallbacks
-from logcl.core.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, Precision, changed, parse_as
+from logcl.core.settings import (
+    MOST_SAMPLES,
+    ClassifierSettings,
+    Frozen,
+    ImageShape,
+    Precision,
+    changed,
+    parse_as,
+)
 from logcl.core.text import printable
 from logcl.memory import classifier_limits as limits
 from logcl.memory.classifier_job import check_minutes, learn
@@ -91,14 +99,14 @@ class Classifier:
         in `memory.classes`; trained in place from its current weights. Default: the network of the memory's
         settings, from random weights or, with `warm_start`, from the previous global model.
         recipe: training settings, or some of them by name, e.g. {"epochs": 3}; by default the memory's.
-        minutes: the time there is. If the recipe takes longer, as measured before it starts, it has fewer epochs
-        or steps, and its learning rate reaches zero all the same. How long is told to `progress`.
+        minutes: the time there is. A recipe that takes longer, as measured before it starts, gets fewer
+        epochs or steps, and its learning rate reaches zero all the same. How long is told to `progress`.
         engine: where to train, by default in this process; see `logcl.nn.engines`.
         callbacks: called with each `Moment`; see `logcl.integrations.logs`.
 
         If it is interrupted in this process, the last finished epoch is kept in the file. The same training
-        continues from it and ends with the same weights, or sooner with `minutes`; another one, or a change of
-        the memory, drops it.
+        continues from it and ends with the same weights, or sooner with `minutes`; another one, or a change
+        of the memory, drops it.
         """
         check_minutes(minutes)
         memory.file.check_writable()  # before the training, not after it
@@ -115,10 +123,9 @@ class Classifier:
         about: networks.ClassifierSpec | OwnNetwork
         last = None
         if network is None:
-            chosen = {"network": settings.network, "width": settings.width, "classes": len(now.classes)}
-            about = parse_as(networks.ClassifierSpec, {**chosen, "image_shape": now.settings.image_shape})
+            about = networks.ClassifierSpec.of(settings, now.settings.image_shape, len(now.classes))
             if not _asked(recipe):
-                limits.check_network(about, now.settings, memory.path)
+                limits.check_network(about, memory.path)
             last = _last(memory, about) if settings.warm_start else None
             if last is not None:
                 # Another seed than last time: the network would overfit to a repetition of the same noise.
@@ -178,7 +185,8 @@ class Classifier:
         if network is not None:
             raise BadInput(f"{name} is a {spec.network} of LogCL's own; load it without network=")
         limits.check_width(spec.widest, memory.path)
-        return Classifier(about, formatted(blobs.restore(networks.classifier, spec, tensors, "network", name)))
+        own = blobs.restore(networks.classifier, spec, tensors, "network", name)
+        return Classifier(about, formatted(own))
 
     @staticmethod
     def describe(memory: Memory) -> Description:
