@@ -16,6 +16,7 @@ from logcl.memory.settings import override
 from tests.helpers import photographs, smooth
 
 SHAPE = (3, 32, 32)
+NONE = np.empty(0, np.int64)  # class numbers, which codecs of images do not ask for
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def made(tmp_path_factory, x) -> Memory:
 
 
 def test_the_cheapest_codec_that_reaches_the_quality_wins(x):
-    settings, choice = choose(override(preset("fast", SHAPE), {"codec.psnr": 28}), x)
+    settings, choice = choose(override(preset("fast", SHAPE), {"codec.psnr": 28}), x, NONE)
     best, *others = choice.trials
     assert settings.codec.name == best.codec
     assert settings.codec.psnr == 28
@@ -46,21 +47,21 @@ def test_the_cheapest_codec_that_reaches_the_quality_wins(x):
 
 
 def test_the_best_codec_of_the_bytes_wins(x):
-    settings, choice = choose(override(preset("fast", SHAPE), {"codec.bytes_per_sample": 150}), x)
+    settings, choice = choose(override(preset("fast", SHAPE), {"codec.bytes_per_sample": 150}), x, NONE)
     assert settings.codec.bytes_per_sample == 150
     assert choice.trials[0].psnr == max(trial.psnr for trial in choice.trials)
     assert choice.trials[0].bytes_per_sample == pytest.approx(150, rel=0.15)
 
 
 def test_images_that_no_file_can_hold_have_another_codec():
-    settings, choice = choose(preset("fast", (2, 20, 20)), smooth(8, (2, 20, 20)))
+    settings, choice = choose(preset("fast", (2, 20, 20)), smooth(8, (2, 20, 20)), NONE)
     assert settings.codec.name == "cosine"
     assert len(choice.trials) == 1
 
 
 def test_a_codec_that_was_given_stays(x):
     given = override(preset("fast", SHAPE), {"codec.name": "cosine"})
-    assert choose(given, x) == (given, None)
+    assert choose(given, x, NONE) == (given, None)
 
 
 def test_the_choice_is_made_once_and_kept(tmp_path, made):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from logcl.core.errors import DataError
-from logcl.streams.cache import Blueprint, cache_folder, cached
+from logcl.core.files import cache_folder
+from logcl.streams.cache import Blueprint, cached
 
 MARK = "0" * 16
 CODE = """

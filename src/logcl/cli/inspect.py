@@ -14,11 +14,11 @@ from logcl.core.errors import Damaged
 from logcl.core.inputs import Labels
 from logcl.core.settings import BasicSettings, Frozen
 from logcl.core.text import human_bytes, printable
+from logcl.core.trials import Trial
 from logcl.memory import claims, ledger
 from logcl.memory.file.header import CLASSIFIER
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.samples import LevelHistory, Run, added_errors, by_generation
-from logcl.memory.trials import Trial
 
 Kind = TypeVar("Kind", bound=Frozen)
 _TASKS = 10  # newest tasks in the table; --json has all of them

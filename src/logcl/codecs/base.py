@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from logcl.core.progress import Progress
 from logcl.core.settings import Frozen, ImageShape, Precision
+from logcl.core.trials import Trial
 from logcl.nn import blobs
 from logcl.nn.networks import AutoencoderSpec
 from logcl.nn.training import Work
@@ -55,6 +57,16 @@ class CodecSettings(Frozen):
         samples: how many the first task has. The target, bytes or quality, is filled in.
         """
         del image_shape, samples
+        return None
+
+    def measured(
+        self, x: NDArray[np.uint8], y: NDArray[np.int64], progress: Progress
+    ) -> tuple[CodecSettings, tuple[Trial, ...]] | None:
+        """Settings that the first task decides, and what was tried, the best first; None: it decides nothing.
+
+        x: images (n, C, H, W); y: class numbers (n,).
+        """
+        del x, y, progress
         return None
 
     def describes(self, spec: CodecSpec) -> bool:

@@ -1,11 +1,19 @@
-"""Atomic writes: a file is replaced as a whole or not at all."""
+"""Atomic writes: a file is replaced as a whole or not at all. And the folder for what can be made again."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import platformdirs
+
 from logcl.core.errors import CannotWrite
+
+
+def cache_folder() -> Path:
+    """The folder for downloads, decoded arrays and weights: LOGCL_CACHE, else the platform's cache folder."""
+    override = os.environ.get("LOGCL_CACHE")
+    return Path(override).expanduser() if override else platformdirs.user_cache_path("logcl")
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -44,7 +44,7 @@ def as_pixels(images: Any, image_shape: ImageShape) -> NDArray[np.uint8]:
     Accepts arrays and tensors of integers in 0 to 255 or floats in [0, 1], with shape (n, C, H, W), or
     (n, H, W) if there is one channel.
     """
-    array = _as_array(images)
+    array = as_array(images)
     shape = tuple(image_shape)
     if array.ndim == 3 and shape[0] == 1:
         array = array[:, None]
@@ -78,7 +78,7 @@ def to_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
 def as_labels(labels: Any, count: int) -> NDArray[Any]:
     """Labels of `count` images as an array (count,) of int64 or of strings."""
     # As objects, because numpy would silently turn a mix of numbers and strings into strings.
-    array = np.array(labels, dtype=object) if isinstance(labels, (list, tuple)) else _as_array(labels)
+    array = np.array(labels, dtype=object) if isinstance(labels, (list, tuple)) else as_array(labels)
     if array.ndim != 1:
         raise BadInput(f"labels have shape {array.shape}; pass one label per sample, shape (n,)")
     if len(array) != count:
@@ -130,7 +130,8 @@ def number_classes(
     return of_value[positions], tuple(numbers)
 
 
-def _as_array(values: Any) -> NDArray[Any]:
+def as_array(values: Any) -> NDArray[Any]:
+    """Any array, tensor or nested list as an array; refuses what is not rectangular."""
     if hasattr(values, "detach"):  # a tensor; checked without importing torch
         try:
             values = _from_tensor(values)

@@ -34,7 +34,7 @@ AutoencoderNetwork = Literal["mlp", "conv", "binplay", "superposed"]
 MOST_ADDRESS_BITS = 20
 """The largest table of a `superposed` decoder has 2^20 rows."""
 Precision = Literal["int8", "half"]
-ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18"]
+ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18", "linear", "hidden"]
 _MOST_NAMES = 1000  # per group of settings
 
 
@@ -83,24 +83,62 @@ class Recipe(Frozen):
     """Weight decay; decoupled from the gradient with `adam` (AdamW)."""
 
 
+class BackboneSpec(Frozen):
+    """A frozen, pretrained network whose features φ(x) a memory holds instead of the images x."""
+
+    name: str = Field(max_length=200)
+    """`efficientnet-lite0`, or a model of timm."""
+    weights: str = Field(pattern="^[0-9a-f]{64}$")
+    """SHA-256 of its weights."""
+    image_shape: ImageShape
+    """Channels, height, width of the images it takes."""
+    mean: tuple[float, ...] = Field(max_length=64)
+    """Subtracted from each channel, pixels in [0, 1]."""
+    std: tuple[Annotated[float, Field(gt=0)], ...] = Field(max_length=64)
+    """What each channel is then divided by."""
+    features: int = Field(ge=2, le=2**20)
+    """Features per image."""
+    scale: float = Field(gt=0)
+    """Features of about this size are stored as exactly as smaller ones; see `core.features`."""
+
+    @property
+    def sample_shape(self) -> ImageShape:
+        """The features of an image, stored like an image of one row."""
+        return 1, 1, self.features
+
+    @model_validator(mode="after")
+    def _one_per_channel(self) -> BackboneSpec:
+        if not len(self.mean) == len(self.std) == self.image_shape[0]:
+            raise ValueError("mean and std need one number per channel")
+        return self
+
+
 class BasicSettings(Frozen):
     """Settings of every memory, independent of its codec."""
 
     preset: str
     """Preset that the settings were derived from."""
     image_shape: ImageShape
-    """Channels, height, width."""
+    """Channels, height, width of the samples in the memory: images, or features as images of one row."""
+    backbone: BackboneSpec | None = None
+    """The network that computes the features; None: the memory holds images."""
     unit: int = Field(512, ge=1, le=2**40)
     """L: samples of a level-0 model; up to L - 1 of the newest samples wait in the buffer."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Decides initial weights, order and noise: the same seed gives the same bytes."""
 
+    @property
+    def input_shape(self) -> ImageShape:
+        """Channels, height, width of the images that users give: those of the backbone, if there is one."""
+        return self.image_shape if self.backbone is None else self.backbone.image_shape
+
 
 class ClassifierSettings(Recipe):
     """The global model, trained on replay of the whole memory."""
 
-    network: ClassifierNetwork = "convnet"
-    """`convnet`: small and fast; `mlp`: for tiny images; `lenet`, `resnet18`: as published."""
+    network: ClassifierNetwork | Literal["head"] = "convnet"
+    """`convnet`: small and fast; `mlp`: for tiny images; `lenet`, `resnet18`: as published; `linear`,
+    `hidden` (one hidden layer), or `head`, the better one on held-out samples: for features of a backbone."""
     width: int = Field(16, ge=1, le=4096)
     """Channels of the first convolutions; an eighth of the hidden units for `mlp`."""
     noise: float = Field(0.15, ge=0, le=1)
@@ -118,7 +156,7 @@ class ClassifierSettings(Recipe):
     """Fraction of the epochs and steps that a warm start takes."""
 
 
-def check_size(network: ClassifierNetwork, image_shape: ImageShape) -> None:
+def check_size(network: str, image_shape: ImageShape) -> None:
     """Refuse images that are too small for the strides of a network."""
     _, height, width = image_shape
     if network == "lenet" and min(height, width) < 8:

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from logcl.codecs import registry
 from logcl.codecs.base import AutoSettings, CodecSettings, FitInput
+from logcl.codecs.registry import AnySettings
 from logcl.core.errors import BadSettings
 from logcl.core.images import squared_errors
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import Frozen
+from logcl.core.trials import Trial
 from logcl.memory.settings import Settings
-from logcl.memory.trials import Trial
 from logcl.nn.training import Work, generator_for
 
 _IMAGES, _VALUES = 48, 2**21  # images that candidates are tried on; values in all of them at most
@@ -25,32 +26,39 @@ _FAR = 1.0  # dB by which a candidate may miss the target; on few images none me
 
 
 class Choice(Frozen):
-    """Why a memory has its codec."""
+    """Why a memory has its codec, or its codec a rate."""
 
-    asked: AutoSettings
+    asked: AnySettings
     """The settings that the codec was chosen by."""
     trials: tuple[Trial, ...]
     """All candidates, the best first."""
 
 
 def choose(
-    settings: Settings, x: NDArray[np.uint8], progress: Progress | None = None
+    settings: Settings, x: NDArray[np.uint8], y: NDArray[np.int64], progress: Progress | None = None
 ) -> tuple[Settings, Choice | None]:
-    """Settings with a codec in place of `auto`, and what was measured; as they are, with None, otherwise."""
+    """Settings with a codec in place of `auto`, or with a rate where it is open, and what was measured.
+
+    Other settings are returned as they are, with None. x, y: images and class numbers of the first task.
+    """
     asked = settings.codec
+    progress = progress or Silent()
+    if (found := asked.measured(x, y, progress)) is not None:
+        codec, trials = found
+        return settings.model_copy(update={"codec": codec}), Choice(asked=asked, trials=trials)
     if not isinstance(asked, AutoSettings):
         return settings, None
     candidates = [
-        found
+        suited
         for name in registry.names()
-        if (found := registry.find(name).Settings.candidate(settings.image_shape, len(x))) is not None
+        if (suited := registry.find(name).Settings.candidate(settings.image_shape, len(x))) is not None
     ]
     if not candidates:
         raise BadSettings("no codec suits these images; choose one with --codec NAME")
     target: dict[str, Any] = {"psnr": asked.psnr, "bytes_per_sample": asked.bytes_per_sample}
     some = _some(x)
     tried = []
-    with (progress or Silent()).track("choosing a codec", len(candidates)) as advance:
+    with progress.track("choosing a codec", len(candidates)) as advance:
         for candidate in candidates:
             complete = type(candidate).model_validate({**candidate.model_dump(), **target})
             tried.append((_trial(complete, some, _GROWTH * len(x), settings.seed), complete))

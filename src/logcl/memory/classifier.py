@@ -15,10 +15,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
-from logcl.core.inputs import Label, Labels, as_pixels
+from logcl.core.inputs import Label, Labels
 from logcl.core.progress import Callback, Progress, Silent, WithCallbacks
 from logcl.core.settings import (
     MOST_SAMPLES,
+    BackboneSpec,
     ClassifierSettings,
     Frozen,
     ImageShape,
@@ -28,16 +29,18 @@ from logcl.core.settings import (
 )
 from logcl.core.text import printable
 from logcl.memory import classifier_limits as limits
+from logcl.memory import heads
 from logcl.memory.classifier_job import check_minutes, learn
+from logcl.memory.featured import OnFeatures, as_samples, of_user
 from logcl.memory.interrupted import Keeper, Unfinished, kept
 from logcl.memory.lineage import has_grown_from
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
-from logcl.nn import blobs, networks
+from logcl.nn import backbones, blobs, networks
+from logcl.nn.backbones import Backbone
 from logcl.nn.classification import formatted, new_network, predict_proba
 from logcl.nn.device import choose_device
 from logcl.nn.engines import Engine, Job, Local
-from logcl.nn.images import to_unit
 from logcl.nn.training import Work, generator_for, shortened
 
 _PRECISION: Precision = "half"  # of stored weights; a network of the caller's is stored as it is
@@ -63,16 +66,24 @@ class Description(Frozen):
     """Number of samples in the memory when the model was trained."""
     memory: str = Field(max_length=64)
     """Digest of the memory at that time; the model is up to date as long as it is the same."""
+    backbone: BackboneSpec | None = None
+    """The network whose features it takes; None: it takes images."""
 
 
 class Classifier:
     """A trained global model, from `Classifier.train` or `Classifier.load`."""
 
     def __init__(
-        self, about: Description, network: nn.Module, last: Description | None = None, resumed: int = 0
+        self,
+        about: Description,
+        network: nn.Module,
+        last: Description | None = None,
+        resumed: int = 0,
+        given: Backbone | None = None,
     ) -> None:
         self.about = about
         self.network = network
+        self.given = given
         self.last = last
         """Describes the model of a warm start; None if trained from scratch, or loaded."""
         self.resumed = resumed
@@ -96,8 +107,9 @@ class Classifier:
         their local models decode and label them, and white noise hides which decoder an image came from.
 
         network: any module that maps float images (n, C, H, W) in [0, 1] to scores (n, classes), classes as
-        in `memory.classes`; trained in place from its current weights. Default: the network of the memory's
-        settings, from random weights or, with `warm_start`, from the previous global model.
+        in `memory.classes`; if the memory has a backbone, it takes features (n, D). It is trained in place
+        from its current weights. Default: the network of the memory's settings, from random weights or, with
+        `warm_start`, from the previous global model.
         recipe: training settings, or some of them by name, e.g. {"epochs": 3}; by default the memory's.
         minutes: the time there is. A recipe that takes longer, as measured before it starts, gets fewer
         epochs or steps, and its learning rate reaches zero all the same. How long is told to `progress`.
@@ -123,6 +135,7 @@ class Classifier:
         about: networks.ClassifierSpec | OwnNetwork
         last = None
         if network is None:
+            settings = heads.decided(now, settings, work)
             about = networks.ClassifierSpec.of(settings, now.settings.image_shape, len(now.classes))
             if not _asked(recipe):
                 limits.check_network(about, memory.path)
@@ -136,7 +149,10 @@ class Classifier:
                 _take_over(network, now.classes, last)
         else:
             about = _described(network, now)
-        description = Description(network=about, classes=now.classes, samples=now.n, memory=now.digest)
+        backbone = now.settings.backbone
+        description = Description(
+            network=about, classes=now.classes, samples=now.n, memory=now.digest, backbone=backbone
+        )
         engine = engine or Local()
         # A generator cannot be sent to another process, but its state can.
         start = work.generator.get_state()
@@ -148,6 +164,9 @@ class Classifier:
         keep = keeper if isinstance(engine, Local) else None
         tell = not (progress is None or isinstance(progress, Silent))
         how = (start, state, keep, at_once, spare, minutes, tell)
+        inner = network
+        if backbone is not None and isinstance(about, OwnNetwork):
+            network = OnFeatures(network, backbone)
         job = Job("the global model", learn, (now, network, settings, *how))
         try:
             trained = engine.together(job, work.progress)
@@ -159,10 +178,10 @@ class Classifier:
         if not isinstance(about, OwnNetwork):
             blobs.round_weights(network, _PRECISION)  # it predicts what it will after being stored and loaded
         memory.file.write_classifier(
-            blobs.pack(description, _weights(description, network)),
+            blobs.pack(description, _weights(description, inner)),
             lambda header, parts: has_grown_from(now, header, parts, memory.path),
         )
-        return Classifier(description, network, last.about if last else None, resumed)
+        return Classifier(description, inner, last.about if last else None, resumed, memory.given)
 
     @staticmethod
     def load(memory: Memory, network: nn.Module | None = None) -> Classifier:
@@ -181,12 +200,12 @@ class Classifier:
                     f"Classifier.load(memory, network=...), or train one with `logcl train {memory.path}`"
                 )
             blobs.fill(network, tensors, "network", name)
-            return Classifier(about, network.to(choose_device()).eval())
+            return Classifier(about, network.to(choose_device()).eval(), given=memory.given)
         if network is not None:
             raise BadInput(f"{name} is a {spec.network} of LogCL's own; load it without network=")
         limits.check_width(spec.widest, memory.path)
-        own = blobs.restore(networks.classifier, spec, tensors, "network", name)
-        return Classifier(about, formatted(own))
+        own = formatted(blobs.restore(networks.classifier, spec, tensors, "network", name))
+        return Classifier(about, own, given=memory.given)
 
     @staticmethod
     def describe(memory: Memory) -> Description:
@@ -206,7 +225,16 @@ class Classifier:
     @property
     def image_shape(self) -> ImageShape:
         """Channels, height, width of its input images."""
-        return self.about.network.image_shape
+        backbone = self.about.backbone
+        return self.about.network.image_shape if backbone is None else backbone.image_shape
+
+    @property
+    def backbone(self) -> Backbone | None:
+        """The network whose features it takes; None: it takes images."""
+        spec = self.about.backbone
+        if spec is None or (self.given is not None and self.given.spec == spec):
+            return None if spec is None else self.given
+        return backbones.matching(spec)
 
     def is_current(self, memory: Memory) -> bool:
         """Whether the memory is unchanged since this model was trained."""
@@ -223,12 +251,13 @@ class Classifier:
 
     def predict_proba(self, images: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes`."""
-        pixels = as_pixels(images, self.image_shape)
+        spec, backbone = self.about.network, self.about.backbone
+        pixels = as_samples(images, spec.image_shape, backbone, lambda: self.backbone)
         if not len(pixels):
             return np.empty((0, len(self.classes)), dtype=np.float32)
-        spec = self.about.network
-        widest = 0 if isinstance(spec, OwnNetwork) else spec.widest
-        probabilities = predict_proba(self.network, pixels, widest)
+        own = isinstance(spec, OwnNetwork)
+        network = OnFeatures(self.network, backbone) if own and backbone is not None else self.network
+        probabilities = predict_proba(network, pixels, 0 if isinstance(spec, OwnNetwork) else spec.widest)
         if not np.isfinite(probabilities).all():
             raise Damaged("the classifier gives NaN for some image; train it again with `logcl train`")
         return probabilities
@@ -257,7 +286,8 @@ def _read(memory: Memory, name: str) -> tuple[Description, dict[str, Tensor]]:
     if about.network.classes != len(about.classes):
         raise Damaged(f"{name} does not fit its classes; train it again with `logcl train`")
     # Convolutions accept images of any size: a forged size would not contradict their weights.
-    if about.network.image_shape != memory.settings.image_shape:
+    settings = memory.settings
+    if (about.network.image_shape, about.backbone) != (settings.image_shape, settings.backbone):
         raise Damaged(f"{name} takes images of another shape; train it again with `logcl train`")
     return about, tensors
 
@@ -308,7 +338,7 @@ def _described(network: nn.Module, now: Snapshot) -> OwnNetwork:
     x, _ = now.fetch(now.live[:2])
     network.eval()
     with torch.no_grad():
-        scores = network(to_unit(x.to(choose_device())))
+        scores = network(of_user(x, now.settings.backbone).to(choose_device()))
     wanted = (len(x), len(now.classes))
     if not isinstance(scores, Tensor) or tuple(scores.shape) != wanted:
         found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.inputs import Labels
-from logcl.core.settings import MOST_SAMPLES, Frozen, ImageShape
+from logcl.core.settings import MOST_SAMPLES, BackboneSpec, Frozen, ImageShape
 from logcl.core.text import printable
 from logcl.memory.choosing import Choice
 from logcl.memory.file.header import Header
@@ -62,13 +62,22 @@ class Manifest(Frozen):
             ) from error
 
     def check_agrees(
-        self, path: Path, image_shape: ImageShape | None, preset: str | None, changes: Mapping[str, Any]
+        self,
+        path: Path,
+        image_shape: ImageShape | None,
+        preset: str | None,
+        changes: Mapping[str, Any],
+        backbone: BackboneSpec | None = None,
     ) -> None:
         """Refuse what a caller asks for unless the memory at `path` has it."""
         has = self.settings
-        if image_shape is not None and tuple(image_shape) != has.image_shape:
+        if backbone is not None and backbone != has.backbone:
             raise BadSettings(
-                f"{path} holds images of shape {has.image_shape}, not {tuple(image_shape)}; "
+                f"{path} holds {_held(has.backbone)}, not {_held(backbone)}; use another memory"
+            )
+        if image_shape is not None and tuple(image_shape) != has.input_shape:
+            raise BadSettings(
+                f"{path} is for images of shape {has.input_shape}, not {tuple(image_shape)}; "
                 f"resize the images or use another memory"
             )
         if preset is not None and preset != has.preset:
@@ -78,3 +87,10 @@ class Manifest(Frozen):
         if override(has, changes) != has:
             asked = ", ".join(f"{name} = {value}" for name, value in changes.items())
             raise BadSettings(f"{path} has other settings than {asked}; they are fixed when it is created")
+
+
+def _held(backbone: BackboneSpec | None) -> str:
+    if backbone is None:
+        return "images"
+    shape = "x".join(map(str, backbone.image_shape))
+    return f"features of {printable(backbone.name)} with weights {backbone.weights[:8]} for images {shape}"

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from logcl import allocation
 from logcl.core.errors import BadInput, LogCLError, NotAMemory, NotTrained
-from logcl.core.inputs import Label, as_labels, as_pixels, number_classes
+from logcl.core.inputs import Label, as_labels, number_classes
 from logcl.core.progress import Callback, Progress, WithCallbacks
 from logcl.core.settings import ImageShape, parse_as
 from logcl.core.sharding import Shard
@@ -29,6 +29,7 @@ from logcl.memory import fitting, samples
 from logcl.memory.changes import changes
 from logcl.memory.choosing import choose
 from logcl.memory.datasets import ReplayDataset, ReplayStream
+from logcl.memory.featured import as_samples
 from logcl.memory.file.memory_file import MemoryFile
 from logcl.memory.ledger import Entry, check_is_new, new_entry
 from logcl.memory.loading import Loader
@@ -38,6 +39,8 @@ from logcl.memory.reporting import announce, warn_if_poor
 from logcl.memory.settings import Settings, override
 from logcl.memory.snapshot import Snapshot
 from logcl.memory.staging import Staging, task_digest
+from logcl.nn import backbones
+from logcl.nn.backbones import Backbone
 from logcl.nn.engines import Engine, Local
 
 
@@ -61,12 +64,15 @@ class Memory:
         """Use `Memory.open` or `Memory.new`; this only keeps the path."""
         self.file = MemoryFile(path, None if new is None else new.as_data())
         self._loader = Loader(self.file)
+        self.given: Backbone | None = None
+        """The backbone that the memory was opened with; others are found by their name."""
 
     @staticmethod
     def open(
         path: str | os.PathLike[str],
         image_shape: ImageShape | None = None,
         *,
+        backbone: str | Backbone | None = None,
         preset: str | None = None,
         dataset: str | None = None,
         seed: int | None = None,
@@ -75,7 +81,10 @@ class Memory:
     ) -> Memory:
         """Open a memory, or create it if there is none at `path`.
 
-        Creating needs `image_shape` (channels, height, width). The other arguments choose settings, which
+        Creating needs `image_shape` (channels, height, width), or a `backbone`: a frozen, pretrained network
+        whose features the memory holds instead of images. It is `efficientnet-lite0`, a model of timm
+        (NAME, or NAME=FILE with a file of weights), or made by `logcl.nn.backbones`; `image_shape` is then
+        the size of the images that it is given. The other arguments choose settings, which
         are stored in the file: `preset` is fast, paper-cpu or paper, `settings` maps dotted names to values,
         e.g. {"codec.psnr": 28}. For a memory that exists they may be left out, and must agree if given.
         `dataset` (mnist, omniglot, cifar100): the data set whose hyperparameters the preset `paper` uses.
@@ -83,16 +92,23 @@ class Memory:
         memory = Memory(path)
         changes = dict(settings or {})
         changes |= {k: v for k, v in (("seed", seed), ("unit", unit)) if v is not None}
+        network = backbones.named(backbone, image_shape) if isinstance(backbone, str) else backbone
+        memory.given = network
+        spec = None if network is None else network.spec
         if memory.file.exists():
-            memory.manifest.check_agrees(memory.path, image_shape, preset, changes)
+            memory.manifest.check_agrees(memory.path, image_shape, preset, changes, spec)
             return memory
-        if image_shape is None:
+        if image_shape is None and spec is None:
             raise NotAMemory(
                 f"{path} does not exist; `logcl absorb` creates it, as does Memory.open with "
-                f"image_shape=(channels, height, width)"
+                f"image_shape=(channels, height, width) or backbone=NAME"
             )
-        chosen = preset_settings(preset or "fast", image_shape, dataset)
-        return Memory.create(path, override(chosen, changes))
+        shape = image_shape if spec is None else spec.sample_shape
+        assert shape is not None
+        chosen = preset_settings(preset or "fast", shape, dataset, spec)
+        created = Memory.create(path, override(chosen, changes))
+        created.given = network
+        return created
 
     @staticmethod
     def create(
@@ -125,6 +141,14 @@ class Memory:
     def settings(self) -> Settings:
         """The settings stored in the file."""
         return self.manifest.settings
+
+    @property
+    def backbone(self) -> Backbone | None:
+        """The network whose features the memory holds; None if it holds images."""
+        spec = self.settings.backbone
+        if spec is None or (self.given is not None and self.given.spec == spec):
+            return None if spec is None else self.given
+        return backbones.matching(spec)
 
     @property
     def n(self) -> int:
@@ -177,7 +201,8 @@ class Memory:
     ) -> Absorbed:
         """Add one task of labelled samples; afterwards the raw data is no longer needed.
 
-        images: (n, C, H, W), or (n, H, W) for one channel; uint8, or floats in [0, 1].
+        images: (n, C, H, W), or (n, H, W) for one channel; uint8, or floats in [0, 1]. A memory with a
+        backbone takes images of any size, or features (n, D) as `memory.backbone.features` gives them.
         labels: n integers or n strings.
         source: where they come from, for the ledger.
         again: whether to absorb a task with exactly the images of an earlier one, instead of refusing it.
@@ -192,7 +217,9 @@ class Memory:
         progress = WithCallbacks(progress, callbacks)
         with self.file.writing():
             header, now = self._loader.load()
-            x = as_pixels(images, now.settings.image_shape)
+            x = as_samples(
+                images, now.settings.image_shape, now.settings.backbone, lambda: self.backbone, progress
+            )
             named = as_labels(labels, len(x))
             y, classes = number_classes(named, now.classes)
             if not len(x):
@@ -207,7 +234,7 @@ class Memory:
             new = samples.concatenate([now.buffer, samples.raw(x, y, first)])
             parts = fitting.parts(plan, now, new)
             if parts:
-                now = now.chosen(*choose(now.settings, new.x, progress))
+                now = now.chosen(*choose(now.settings, new.x, new.y, progress))
             staging = Staging(self.file, header, task_digest(header.content, x, y, classes))
             resumed = staging.load(parts)
             fits = dict(resumed)
@@ -232,7 +259,8 @@ class Memory:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples, drawn uniformly from all that the memory holds.
 
-        Images (batch_size, C, H, W) are floats in [0, 1]. Labels (batch_size,) are the integers that were
+        Images (batch_size, C, H, W) are floats in [0, 1]; of a memory with a backbone there are features
+        (batch_size, D) instead. Labels (batch_size,) are the integers that were
         absorbed or, if labels are strings, positions in `classes`. The memory is replayed as it is at the
         moment of the call. for_training: see `dataset`.
         """
@@ -266,7 +294,7 @@ class Memory:
         Map-style, it has n samples by position, for any sampler. Iterable, each epoch yields every sample
         once in random order, and each worker decodes its own shard: single samples, or whole batches if
         `batch_size` is given here and None to the loader. `shard=(rank, count)` is one of several shards,
-        one per process. Images are floats in [0, 1], labels as in `replay`.
+        one per process. Images and labels are as in `replay`.
 
         for_training: whether to leave out restoration, as `Classifier.train` does. Restored images are nearer
         to the originals, but classifiers learn less from them.

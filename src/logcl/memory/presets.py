@@ -6,10 +6,11 @@ import operator
 from typing import Any, Literal, NamedTuple
 
 from logcl.codecs.base import AutoSettings, CodecSettings
+from logcl.codecs.features.codec import FeaturesSettings
 from logcl.codecs.index import IndexSettings
 from logcl.codecs.labeller import LabelSettings
 from logcl.core.errors import BadSettings
-from logcl.core.settings import ClassifierSettings, ImageShape, Recipe
+from logcl.core.settings import BackboneSpec, ClassifierSettings, ImageShape, Recipe
 from logcl.memory.settings import PresetName, Settings, parse
 from logcl.nn.networks.stem import is_large
 
@@ -55,12 +56,16 @@ COLUMNS = {
 }
 
 
-def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Settings:
-    """The settings of preset `name` for images of this shape.
+def preset(
+    name: str, image_shape: ImageShape, dataset: str | None = None, backbone: BackboneSpec | None = None
+) -> Settings:
+    """The settings of preset `name` for images of this shape, or for the features of a backbone.
 
     `paper` has hyperparameters per data set: `dataset` names one of the paper's; for other data the number of
-    channels decides.
+    channels decides. With a backbone the memory holds features, and `image_shape` is not used.
     """
+    if backbone is not None:
+        return _of_features(name, backbone)
     try:
         channels, height, width = map(operator.index, image_shape)
     except (TypeError, ValueError) as error:
@@ -108,6 +113,26 @@ def preset(name: str, image_shape: ImageShape, dataset: str | None = None) -> Se
             "unit": _unit(values) if isinstance(codec, AutoSettings) else 128 if tiny else 512,
             "codec": codec,
             "labels": labels,
+            "classifier": classifier,
+        }
+    )
+
+
+def _of_features(name: str, backbone: BackboneSpec) -> Settings:
+    """Settings for features: rounded, and classified by a linear layer or a small network."""
+    if name != "fast":
+        raise BadSettings(f"preset {name} is for images; a memory of features has the preset fast")
+    classifier = ClassifierSettings(
+        network="head", width=64, epochs=15, min_steps=420, learning_rate=1e-3, weight_decay=1.0, noise=0,
+        label_smoothing=0.1,
+    )  # fmt: skip
+    return parse(
+        {
+            "preset": name,
+            "image_shape": backbone.sample_shape,
+            "backbone": backbone,
+            "unit": _unit(backbone.features),
+            "codec": FeaturesSettings(),
             "classifier": classifier,
         }
     )

@@ -18,7 +18,7 @@ from logcl.core.errors import BadSettings
 from logcl.core.settings import BasicSettings, ClassifierSettings, changed, check_size, described, parse_as
 from logcl.memory import upgrade
 
-_TARGETS = ("psnr", "bytes_per_sample")
+_TARGETS = ("psnr", "bytes_per_sample", "step")
 PresetName = Literal["fast", "paper-cpu", "paper", "online", "offline"]
 
 
@@ -43,6 +43,10 @@ class Settings(BasicSettings):
         check_size(self.classifier.network, self.image_shape)
         if self.labels.kind == "labeller":
             check_size(self.labels.network, self.image_shape)
+        if self.backbone is not None and self.image_shape != self.backbone.sample_shape:
+            raise ValueError(
+                f"image_shape = {self.image_shape} is not that of {self.backbone.features} features"
+            )
         return self
 
 
@@ -60,8 +64,8 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
         data["codec"] = registry.settings_of(name).for_images(settings.image_shape).model_dump()
     if any(f"codec.{target}" in changes for target in _TARGETS):
         data["codec"] |= {target: None for target in _TARGETS if target in data["codec"]}
-    for fixed in ("preset", "image_shape"):
-        if fixed in changes:
+    for fixed in ("preset", "image_shape", "backbone"):
+        if any(name.partition(".")[0] == fixed for name in changes):
             raise BadSettings(f"{fixed} cannot be changed like a setting; it has its own argument")
     data, wrong = changed(data, changes)
     if wrong is not None:

@@ -56,7 +56,7 @@ class GenerativeReplay(Retrained):
             earlier = [self.local_model()] if len(self.arrival) else []
             slot = Slot(0, 1, len(self.arrival) + len(new))
             if not earlier:
-                chosen = choose(settings, new.x, progress)[0].codec
+                chosen = choose(settings, new.x, new.y, progress)[0].codec
                 self.codec = torch.frombuffer(bytearray(chosen.model_dump_json().encode()), dtype=torch.uint8)
             codec = json.loads(self.codec.numpy().tobytes())
             settings = parse({**settings.model_dump(), "codec": codec})

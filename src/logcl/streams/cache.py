@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 import PIL
-import platformdirs
 from numpy.typing import NDArray
 
 from logcl.core.errors import DataError
+from logcl.core.files import cache_folder
 from logcl.core.settings import ImageShape
 from logcl.streams.stream import Pixels, Task
 
@@ -66,12 +66,6 @@ def blueprint_of(classes: tuple[str, ...], **parts: tuple[Pixels, NDArray[Any]])
     channels, height, width = parts["train"][0].shape[1:]
     sizes = {name: len(y) for name, (_, y) in parts.items()}
     return Blueprint(classes, (channels, height, width), sizes, fill)
-
-
-def cache_folder() -> Path:
-    """The folder for downloads and decoded arrays: LOGCL_CACHE, else the platform's cache folder."""
-    override = os.environ.get("LOGCL_CACHE")
-    return Path(override).expanduser() if override else platformdirs.user_cache_path("logcl")
 
 
 def fingerprint(paths: Iterable[Path], *extra: object) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from logcl.core.errors import CannotWrite, DataError
-from logcl.streams.cache import cache_folder
+from logcl.core.files import cache_folder
 
 if TYPE_CHECKING:
     import requests

@@ -20,8 +20,8 @@ from logcl.core.settings import (
     check_size,
     parse_as,
 )
-from logcl.nn.networks.layers import ImageClassifier, check_activations, normalised, padded
-from logcl.nn.networks.stem import Stem, Stemmed, grid, reduction
+from logcl.nn.networks.layers import BatchNorm, ImageClassifier, check_activations, normalised, padded
+from logcl.nn.networks.stem import FLAT, Stem, Stemmed, grid, reduction
 
 _MOST_ACTIVATIONS = 2**28  # per layer and image: a gigabyte, 16 channels of 4096x4096
 
@@ -48,7 +48,7 @@ class ClassifierSpec(Frozen):
         check_size(self.network, self.grid)
         _, height, columns = self.grid
         # The first convolution has `width` activations per pixel, however few its weights.
-        if self.network != "mlp":
+        if self.network not in FLAT:
             check_activations(self, self.width * height * columns, _MOST_ACTIVATIONS)
         check_activations(self, self._in_stem, _MOST_ACTIVATIONS)
         return self
@@ -70,8 +70,8 @@ class ClassifierSpec(Frozen):
     def widest(self) -> int:
         """Values per image of the widest layer, input and output, about."""
         channels, height, columns = self.grid
-        if self.network == "mlp":
-            return max(self._in_stem, math.prod(self.grid) + 16 * self.width)
+        if self.network in FLAT:
+            return max(self._in_stem, 2 * math.prod(self.grid) + 16 * self.width)
         return max(self._in_stem, (padded(channels) + padded(self.width)) * height * columns)
 
     @property
@@ -79,8 +79,8 @@ class ClassifierSpec(Frozen):
         """Values per image of all layers, about; in training they are all kept."""
         _, height, columns = self.grid
         stem = self._in_stem and self._in_stem + 3 * math.prod(self.grid)
-        if self.network == "mlp":
-            return stem + math.prod(self.grid) + 40 * self.width + self.classes
+        if self.network in FLAT:
+            return stem + 2 * math.prod(self.grid) + 40 * self.width + self.classes
         per_pixel = {"convnet": 6, "lenet": 2, "resnet18": 27}[self.network] * padded(self.width)
         return stem + self.widest + per_pixel * height * columns + self.classes
 
@@ -92,6 +92,8 @@ def classifier(spec: ClassifierSpec) -> ImageClassifier:
         "mlp": MLP,
         "lenet": LeNet,
         "resnet18": ResNet18,
+        "linear": Linear,
+        "hidden": Hidden,
     }
     network = kinds[spec.network](spec.grid, spec.classes, spec.width)
     return network if spec.stem == 1 else Stemmed(Stem(spec.image_shape, spec.stem, spec.grid[0]), network)
@@ -144,6 +146,34 @@ class MLP(ImageClassifier):
         """(n, C, H, W) → (n, hidden)."""
         embedding: Tensor = self.layers(image)
         return embedding
+
+
+class Linear(ImageClassifier):
+    """Logistic regression on standardised values: for features of a backbone."""
+
+    def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
+        super().__init__()
+        del width
+        values = math.prod(image_shape)
+        self.features = nn.Sequential(nn.Flatten(), BatchNorm(values, affine=False))
+        self.head = nn.Linear(values, classes)
+
+
+class Hidden(ImageClassifier):
+    """One hidden layer on standardised values, with dropout: for features of a backbone."""
+
+    def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
+        super().__init__()
+        values, hidden = math.prod(image_shape), 8 * width
+        self.features = nn.Sequential(
+            nn.Flatten(),
+            BatchNorm(values, affine=False),
+            nn.Dropout(0.2),
+            nn.Linear(values, hidden),
+            nn.GELU(),
+            nn.Dropout(0.5),
+        )
+        self.head = nn.Linear(hidden, classes)
 
 
 class LeNet(ImageClassifier):

@@ -12,9 +12,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from logcl.core.settings import ClassifierNetwork, ImageShape
+from logcl.core.settings import ImageShape
 from logcl.nn.networks.layers import BatchNorm, ImageClassifier, padded
 
+FLAT = ("mlp", "linear", "hidden")
+"""Networks without convolutions, which have no stem."""
 _LARGE, _GRID, _LEAST = 64 * 64, 32 * 32, 8  # pixels; cells of the grid, and of its shorter side
 
 
@@ -23,11 +25,11 @@ def is_large(image_shape: ImageShape) -> bool:
     return image_shape[1] * image_shape[2] > _LARGE
 
 
-def reduction(network: ClassifierNetwork, image_shape: ImageShape) -> int:
+def reduction(network: str, image_shape: ImageShape) -> int:
     """How many times a new network's stem reduces both sides: a power of two, 1 for images up to 64x64."""
     _, height, width = image_shape
     times = 1
-    if network == "mlp" or not is_large(image_shape):
+    if network in FLAT or not is_large(image_shape):
         return times
     while height * width > _GRID * times**2 and min(height, width) >= 2 * times * _LEAST:
         times *= 2

@@ -14,6 +14,9 @@ class Trial(Frozen):
     bytes_per_sample: float = Field(ge=0)
     psnr: float
     """Quality in dB."""
+    loss: float | None = None
+    """Accuracy that it costs a probe; None if it was not measured."""
 
     def __str__(self) -> str:
-        return f"{self.codec} {self.bytes_per_sample:.1f} B per sample at {self.psnr:.1f} dB"
+        quality = f"{self.psnr:.1f} dB" if self.loss is None else f"{100 * self.loss:+.1f} points of error"
+        return f"{self.codec} {self.bytes_per_sample:.1f} B per sample at {quality}"

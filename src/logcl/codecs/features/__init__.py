@@ -1,0 +1,3 @@
+"""Rounded features of a backbone."""
+
+from logcl.codecs.features.codec import Features as Features
