@@ -91,7 +91,7 @@ def preset(
             noise=0.15 if tiny else 0.3, shift=0 if tiny else 2,
         )  # fmt: skip
     if name in ("fast", "paper-cpu") and is_large(image_shape):
-        classifier = classifier.model_copy(update=_LARGE | {"shift": max(height, width) // 16})
+        classifier = classifier.model_copy(update=_LARGE | {"shift": min(max(height, width) // 16, 64)})
     labels = LabelSettings()
     codec: CodecSettings
     if name in ("fast", "online", "offline"):
