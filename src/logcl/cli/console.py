@@ -88,6 +88,15 @@ CodecOption = Annotated[
     str | None,
     typer.Option("--codec", metavar="NAME", help="The codec; by default the best for the first images."),
 ]
+BackboneOption = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone",
+        metavar="NAME[=FILE]",
+        help="Hold features of a frozen network instead of images: efficientnet-lite0, or a model of timm, "
+        "with weights from FILE or timm's cache.",
+    ),
+]
 EngineOption = Annotated[
     Literal["local", "ray"], typer.Option(help="Where to train: in this process or on a Ray cluster.")
 ]

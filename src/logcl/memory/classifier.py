@@ -116,7 +116,7 @@ class Classifier:
         from its current weights. Default: the network of the memory's settings, from random weights or, with
         `warm_start`, from the previous global model.
         recipe: training settings, or some of them by name, e.g. {"epochs": 3}; by default the memory's.
-        minutes: the time there is. If the recipe takes longer, as measured before it starts, it has fewer
+        minutes: the time there is. A recipe that takes longer, as measured before it starts, gets fewer
         epochs or steps, and its learning rate reaches zero all the same. How long is told to `progress`.
         engine: where to train, by default in this process; see `logcl.nn.engines`.
         callbacks: called with each `Moment`; see `logcl.integrations.logs`.
@@ -141,10 +141,9 @@ class Classifier:
         last = None
         if network is None:
             settings = heads.decided(now, settings, work)
-            chosen = {"network": settings.network, "width": settings.width, "classes": len(now.classes)}
-            about = parse_as(networks.ClassifierSpec, {**chosen, "image_shape": now.settings.image_shape})
+            about = networks.ClassifierSpec.of(settings, now.settings.image_shape, len(now.classes))
             if not _asked(recipe):
-                limits.check_network(about, now.settings, memory.path)
+                limits.check_network(about, memory.path)
             last = _last(memory, about) if settings.warm_start else None
             if last is not None:
                 # Another seed than last time: the network would overfit to a repetition of the same noise.

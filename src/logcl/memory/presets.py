@@ -12,6 +12,7 @@ from logcl.codecs.labeller import LabelSettings
 from logcl.core.errors import BadSettings
 from logcl.core.settings import BackboneSpec, ClassifierSettings, ImageShape, Recipe
 from logcl.memory.settings import PresetName, Settings, parse
+from logcl.nn.networks.stem import is_large
 
 PRESETS: dict[PresetName, str] = {
     "fast": "codes and labels are entropy coded: the most accuracy per byte and per second (default)",
@@ -28,6 +29,9 @@ USUAL_BUDGET = "20/class"
 _COMPARED: dict[str, Any] = {
     "network": "resnet18", "width": 20, "optimiser": "sgd", "learning_rate": 0.1, "noise": 0,
 }  # fmt: skip
+
+# Of images larger than 64x64 there are few, thousands rather than tens of thousands: more epochs, more steps.
+_LARGE: dict[str, Any] = {"batch_size": 64, "min_steps": 800}
 
 
 class Column(NamedTuple):
@@ -86,6 +90,8 @@ def preset(
             epochs=10, min_steps=120 if tiny else 800, learning_rate=5e-3, width=16,
             noise=0.15 if tiny else 0.3, shift=0 if tiny else 2,
         )  # fmt: skip
+    if name in ("fast", "paper-cpu") and is_large(image_shape):
+        classifier = classifier.model_copy(update=_LARGE | {"shift": min(max(height, width) // 16, 64)})
     labels = LabelSettings()
     codec: CodecSettings
     if name in ("fast", "online", "offline"):

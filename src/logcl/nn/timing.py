@@ -1,4 +1,4 @@
-"""How long a training will take: measured on this machine before it starts, and fitted to the time there is."""
+"""How long a training takes: measured on this machine before it starts, and fitted to the time there is."""
 
 from __future__ import annotations
 
@@ -76,5 +76,5 @@ def seconds_per_image(
 
 def _backward(loss: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     value = loss(rows)
-    value.backward()  # type: ignore[no-untyped-call]
+    value.backward()
     return value.detach().cpu()
