@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -29,6 +30,7 @@ def absorb(
     image_shape: console.ShapeOption = None,
     fit: console.FitOption = None,
     backbone: console.BackboneOption = None,
+    thumbnails: console.ThumbnailsOption = 0,
     preset: Annotated[
         str | None, typer.Option(help="For a new memory: fast (default), paper-cpu, paper.")
     ] = None,
@@ -53,6 +55,7 @@ def absorb(
     """Add labelled images to a memory, created if absent; the files are not needed afterwards."""
     from logcl.integrations.logs import log_to
     from logcl.memory.beginning import begin, codec_text
+    from logcl.memory.featured import samples_of
     from logcl.memory.file.memory_file import MemoryFile
     from logcl.memory.memory import Memory
     from logcl.nn import backbones
@@ -63,13 +66,13 @@ def absorb(
     dataset = found.name if isinstance(found, Named) else None
     network = None if backbone is None else backbones.named(backbone, size and size.shape())
     chosen: dict[str, Any] = {
-        "backbone": network, "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
-        "settings": console.parse_changes(changes, bytes_per_sample, psnr, codec, fit),
+        "backbone": network, "thumbnails": thumbnails, "preset": preset, "dataset": dataset, "unit": unit,
+        "seed": seed, "settings": console.parse_changes(changes, bytes_per_sample, psnr, codec, fit),
     }  # fmt: skip
     memory: Memory | None = None
     if MemoryFile(path).exists():
         memory = Memory.open(path, size, **chosen)
-        network = memory.backbone
+        network, thumbnails = memory.backbone, memory.settings.thumbnails
         size, way = parse_size(memory.settings.input_shape), memory.settings.fit
         with memory.file.writing():
             pass  # refuse a second writer before reading any images
@@ -104,7 +107,8 @@ def absorb(
                 size = parse_size(survey.image_shape(size))
             tasks = read_tasks(
                 found, size, fit=way, first=from_task, data_dir=data_dir, skip_bad=skip_bad,
-                through=None if network is None else network.samples, progress=progress,
+                through=None if network is None else partial(samples_of, network, thumbnails),
+                progress=progress,
             )  # fmt: skip
             for number, task in enumerate(tasks, from_task):
                 for bad, reason in task.skipped:
@@ -160,6 +164,7 @@ def _check_settings(size: ImageSize | None, **chosen: Any) -> Settings:
 def _new_settings(
     shape: tuple[int, ...],
     backbone: Backbone | None,
+    thumbnails: int,
     preset: str | None,
     dataset: str | None,
     unit: int | None,
@@ -172,7 +177,7 @@ def _new_settings(
 
     given = {name: value for name, value in (("seed", seed), ("unit", unit)) if value is not None}
     spec = None if backbone is None else backbone.spec
-    start = preset_settings(preset or "fast", cast("ImageShape", shape), dataset, spec)
+    start = preset_settings(preset or "fast", cast("ImageShape", shape), dataset, spec, thumbnails)
     return override(start, {**settings, **given})
 
 
