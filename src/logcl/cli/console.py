@@ -98,6 +98,10 @@ BackboneOption = Annotated[
         "with weights from FILE or timm's cache.",
     ),
 ]
+ThumbnailsOption = Annotated[
+    int,
+    typer.Option("--thumbnails", metavar="SIDE", help="Keep a small picture beside the features, e.g. 32."),
+]
 EngineOption = Annotated[
     Literal["local", "ray"], typer.Option(help="Where to train: in this process or on a Ray cluster.")
 ]

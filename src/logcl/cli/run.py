@@ -48,12 +48,12 @@ def run(
     ] = "every",
     out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace earlier runs in the folder.")] = False,
-    image_shape: console.ShapeOption = None,
-    fit: console.FitOption = None,
     data_dir: console.DataDirOption = None,
     bytes_per_sample: console.BytesOption = None,
     psnr: console.PsnrOption = None,
     codec: console.CodecOption = None,
+    image_shape: console.ShapeOption = None,
+    fit: console.FitOption = None,
     backbone: console.BackboneOption = None,
     changes: console.SetOption = None,
     quiet: console.QuietOption = False,
@@ -77,8 +77,8 @@ def run(
     named = [name.strip() for name in method.split(",")]
     names = list(dict.fromkeys(find(name).name for name in (METHODS if named == ["all"] else named)))
     asked = console.parse_changes(changes, bytes_per_sample, psnr, codec, fit)
+    size = console.parse_shape(image_shape) if image_shape is not None else None
     experiment.evaluate_every(evaluate)
-    asked_size = None if image_shape is None else console.parse_shape(image_shape)
     way = asked.get("fit", "crop")
     check_fit(way)
     if "seed" in asked:
@@ -100,26 +100,21 @@ def run(
     finished = {} if overwrite else _finished(folders)
     safe = f"finished tasks are kept; resume with the same command{' without --overwrite' * overwrite}"
     with console.job(safe, quiet=quiet) as progress:
-        network = None if backbone is None else backbones.named(backbone)
+        network = None if backbone is None else backbones.named(backbone, size and size.shape())
         survey = survey_of(found, progress=progress) if network is None else None
         if survey and not (quiet or as_json):
-            console.show_survey(f"images of {source}", survey, asked_size, way)
-        shape = survey.image_shape(asked_size) if survey else asked_size
+            console.show_survey(f"images of {source}", survey, size, way)
+        shape = survey.image_shape(size) if survey else size
 
         @lru_cache(maxsize=1)  # cells of one seed follow each other
         def opened(number: int) -> tuple[Stream, Settings]:
             # Image files are read at the size that the backbone takes; it resizes all other images.
-            files = network is not None and isinstance(found, Path) and found.is_dir()
-            size = network.spec.image_shape if network is not None and files else shape
+            files = isinstance(found, Path) and found.is_dir()
+            wanted = shape if network is None else network.spec.image_shape if files else None
             stream = open_stream(
-                found,
-                data_dir=data_dir,
-                tasks=tasks,
-                seed=number,
-                image_shape=size,
-                fit=way,
+                found, data_dir=data_dir, tasks=tasks, seed=number, image_shape=wanted, fit=way,
                 progress=progress,
-            )
+            )  # fmt: skip
             if network is not None:
                 stream = featured(stream, network, progress)
             spec = None if network is None else network.spec

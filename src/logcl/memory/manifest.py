@@ -69,6 +69,7 @@ class Manifest(Frozen):
         preset: str | None,
         changes: Mapping[str, Any],
         backbone: BackboneSpec | None = None,
+        thumbnails: int = 0,
     ) -> None:
         """Refuse what a caller asks for unless the memory at `path` has it."""
         has = self.settings
@@ -76,6 +77,9 @@ class Manifest(Frozen):
             raise BadSettings(
                 f"{path} holds {_held(has.backbone)}, not {_held(backbone)}; use another memory"
             )
+        if thumbnails not in (0, has.thumbnails):
+            kept = f"thumbnails of {has.thumbnails} pixels" if has.thumbnails else "no thumbnails"
+            raise BadSettings(f"{path} keeps {kept}, not of {thumbnails}; leave the size out")
         if size is not None and not size.allows(has.input_shape):
             raise BadSettings(
                 f"{path} is for images of shape {has.input_shape}, not {size.shape(has.input_shape[0])}; "
