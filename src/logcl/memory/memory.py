@@ -388,9 +388,7 @@ class Memory:
         return now.for_training() if for_training else now
 
 
-def _for_existing(
-    has: Settings, backbone: str | Backbone | None, size: ImageSize | None
-) -> Backbone | None:
+def _for_existing(has: Settings, backbone: str | Backbone | None, size: ImageSize | None) -> Backbone | None:
     """The backbone that a caller gives for a memory; None if only by its name, by which it is found later."""
     if not isinstance(backbone, str):
         return backbone

@@ -23,7 +23,8 @@ Parts = tuple[nn.Module, ImageShape, tuple[float, ...], tuple[float, ...]]
 
 def parts(name: str, weights: Path | None) -> Parts:
     """The parts of a backbone; weights: a file, by default those that come with the name."""
-    return _built_in(weights) if name == BUILT_IN else _of_timm(name, weights)
+    with torch.random.fork_rng():  # networks are made with random weights first
+        return _built_in(weights) if name == BUILT_IN else _of_timm(name, weights)
 
 
 def _built_in(weights: Path | None) -> Parts:
