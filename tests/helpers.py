@@ -16,6 +16,7 @@ from torch import nn
 
 from logcl.codecs import registry
 from logcl.codecs.base import Codec, CodecSettings, Encoded, FitInput, Fitted
+from logcl.core.features import to_bytes
 from logcl.core.progress import Progress, Silent
 from logcl.memory.local_model import LocalModel
 from logcl.nn.backbones import Backbone
@@ -164,3 +165,13 @@ class TinyBackbone(nn.Module):
 def tiny_backbone(seed: int = 0, side: int = 16) -> Backbone:
     """A backbone that takes next to no time; equal seeds give equal weights."""
     return Backbone.of(TinyBackbone(seed), (3, side, side), name="tiny")
+
+
+def feature_bytes(
+    count: int, values: int = 256, classes: int = 6, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features as a rectifier leaves them, as bytes (n, 1, 1, values), and their classes (n,)."""
+    rng, means = np.random.default_rng(seed), np.random.default_rng(99).normal(-0.4, 0.6, (classes, values))
+    y = rng.integers(classes, size=count)
+    features = np.maximum(means[y] + rng.normal(0, 0.8, (count, values)), 0)
+    return to_bytes(features, 1.0)[:, None, None, :], y
