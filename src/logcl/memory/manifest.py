@@ -68,12 +68,12 @@ class Manifest(Frozen):
         size: ImageSize | None,
         preset: str | None,
         changes: Mapping[str, Any],
-        backbone: BackboneSpec | None = None,
+        backbone: BackboneSpec | str | None = None,
         thumbnails: int = 0,
     ) -> None:
-        """Refuse what a caller asks for unless the memory at `path` has it."""
+        """Refuse what a caller asks for unless the memory at `path` has it; of a backbone, maybe the name."""
         has = self.settings
-        if backbone is not None and backbone != has.backbone:
+        if backbone is not None and backbone not in (has.backbone, has.backbone and has.backbone.name):
             raise BadSettings(
                 f"{path} holds {_held(has.backbone)}, not {_held(backbone)}; use another memory"
             )
@@ -94,8 +94,10 @@ class Manifest(Frozen):
             raise BadSettings(f"{path} has other settings than {asked}; they are fixed when it is created")
 
 
-def _held(backbone: BackboneSpec | None) -> str:
+def _held(backbone: BackboneSpec | str | None) -> str:
     if backbone is None:
         return "images"
+    if isinstance(backbone, str):
+        return f"features of {printable(backbone)}"
     shape = "x".join(map(str, backbone.image_shape))
     return f"features of {printable(backbone.name)} with weights {backbone.weights[:8]} for images {shape}"

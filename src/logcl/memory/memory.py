@@ -25,7 +25,7 @@ from logcl.core.inputs import Label, as_labels, channels_of, number_classes
 from logcl.core.progress import Callback, Progress, WithCallbacks
 from logcl.core.settings import ImageFit, parse_as
 from logcl.core.sharding import Shard
-from logcl.core.sizes import COLOUR, AskedShape, parse_size
+from logcl.core.sizes import COLOUR, AskedShape, ImageSize, parse_size
 from logcl.memory import fitting, samples, texts
 from logcl.memory.changes import changes
 from logcl.memory.choosing import Choice, choose
@@ -118,14 +118,17 @@ class Memory:
             "codec.bytes_per_sample": bytes_per_sample,
         }  # fmt: skip
         changes = {**(settings or {}), **{name: value for name, value in named.items() if value is not None}}
+        if memory.file.exists():
+            memory.given = _for_existing(memory.settings, backbone, size)
+            about = backbone if memory.given is None else memory.given.spec
+            assert not isinstance(about, Backbone)
+            memory.manifest.check_agrees(memory.path, size, preset, changes, about, thumbnails)
+            return memory
         network = backbone
         if isinstance(backbone, str):
             network = backbones.named(backbone, None if size is None else size.shape())
         assert not isinstance(network, str)
         memory.given, spec = network, None if network is None else network.spec
-        if memory.file.exists():
-            memory.manifest.check_agrees(memory.path, size, preset, changes, spec, thumbnails)
-            return memory
         wanted = size if spec is None else parse_size(spec.row(thumbnails))
         if wanted is None:
             raise NotAMemory(
@@ -391,3 +394,13 @@ class Memory:
         if not now.n:
             raise NotTrained(f"{self.path} holds no samples yet; absorb some first")
         return now.for_training() if for_training else now
+
+
+def _for_existing(has: Settings, backbone: str | Backbone | None, size: ImageSize | None) -> Backbone | None:
+    """The backbone that a caller gives for a memory; None if only by its name, by which it is found later."""
+    if not isinstance(backbone, str):
+        return backbone
+    if "=" not in backbone:
+        return None
+    usual = None if has.backbone is None else has.input_shape
+    return backbones.named(backbone, usual if size is None else size.shape())
