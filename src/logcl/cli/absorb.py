@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -17,11 +16,11 @@ from logcl.core.sizes import ImageSize, parse_size, shape_text
 from logcl.core.text import human_bytes
 
 if TYPE_CHECKING:
-    from logcl.core.settings import ImageFit, ImageShape
+    from logcl.core.settings import ImageShape
     from logcl.memory.memory import Absorbed, Memory
     from logcl.memory.settings import Settings
     from logcl.nn.backbones import Backbone
-    from logcl.streams import Survey, Task
+    from logcl.streams import Task
 
 
 def absorb(
@@ -103,7 +102,7 @@ def absorb(
                 survey = survey_of(found, from_task, skip_bad=skip_bad, progress=progress)
             if survey:
                 if tell:
-                    _show_survey(path, survey, size, way)
+                    console.show_survey(f"new memory {path}", survey, size, way)
                 size = parse_size(survey.image_shape(size))
             tasks = read_tasks(
                 found, size, fit=way, first=from_task, data_dir=data_dir, skip_bad=skip_bad,
@@ -140,16 +139,6 @@ def absorb(
             raise BadInput(f"{source} has no task {from_task}; give a smaller --from-task")
         if as_json:
             console.print_json({"memory": str(path), "tasks": report, "samples": report[-1]["samples"]})
-
-
-def _show_survey(path: Path, survey: Survey, size: ImageSize | None, fit: ImageFit) -> None:
-    """What the images are, and what was chosen by them, before any of them is read."""
-    from logcl.streams.survey import advice, findings
-
-    title, columns = f"new memory {path}", ["", "found", "chosen"]
-    console.print_table(columns, findings(survey, size, fit), title, ["found", "chosen"], console.err)
-    for sentence in advice(survey, survey.image_shape(size), fit):
-        console.err.print(f"note: {sentence}")
 
 
 def _check_settings(size: ImageSize | None, **chosen: Any) -> Settings:
