@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from logcl.core.errors import BadSettings
+from logcl.core.errors import BadInput
 from logcl.core.progress import Progress
 from logcl.core.settings import ClassifierSettings
 from logcl.core.sharding import Shard
@@ -26,7 +26,7 @@ _MOST_MINUTES = 1_000_000  # two years
 def check_minutes(minutes: float | None) -> None:
     """Refuse a time in which nothing can be learned."""
     if minutes is not None and not 0 < minutes <= _MOST_MINUTES:
-        raise BadSettings(f"minutes is {minutes!r}; give a number above 0, at most {_MOST_MINUTES:,}")
+        raise BadInput(f"minutes is {minutes!r}; give a number above 0, at most {_MOST_MINUTES:,}")
 
 
 def learn(
