@@ -93,7 +93,7 @@ def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
 
 def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
     """Write one folder per class and one file per sample, named by sample index."""
-    from logcl.streams.pixels import to_picture
+    from logcl.core.pictures import to_picture
 
     channels = now.settings.image_shape[0]
     if channels not in (1, 3, 4):

@@ -52,6 +52,7 @@ def run(
     bytes_per_sample: console.BytesOption = None,
     psnr: console.PsnrOption = None,
     codec: console.CodecOption = None,
+    backbone: console.BackboneOption = None,
     changes: console.SetOption = None,
     quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
@@ -62,11 +63,13 @@ def run(
     """
     from logcl.experiments import checkpoint
     from logcl.experiments import run as experiment
+    from logcl.experiments.featured import featured
     from logcl.memory.presets import BUDGETS, USUAL_BUDGET
     from logcl.memory.presets import preset as preset_settings
     from logcl.memory.settings import override
     from logcl.methods import METHODS, find, options_of
     from logcl.methods.parts.exemplars import check_budget
+    from logcl.nn import backbones
     from logcl.streams import Named, open_stream, resolve
 
     named = [name.strip() for name in method.split(",")]
@@ -92,11 +95,20 @@ def run(
     finished = {} if overwrite else _finished(folders)
     safe = f"finished tasks are kept; resume with the same command{' without --overwrite' * overwrite}"
     with console.job(safe, quiet=quiet) as progress:
+        network = None if backbone is None else backbones.named(backbone)
 
         @lru_cache(maxsize=1)  # cells of one seed follow each other
         def opened(number: int) -> tuple[Stream, Settings]:
-            stream = open_stream(found, data_dir=data_dir, tasks=tasks, seed=number, progress=progress)
-            settings = preset_settings(preset, stream.image_shape, dataset)
+            # Image files are read at the size that the backbone takes; it resizes all other images.
+            files = network is not None and isinstance(found, Path) and found.is_dir()
+            size = network.spec.image_shape if network is not None and files else None
+            stream = open_stream(
+                found, data_dir=data_dir, tasks=tasks, seed=number, image_shape=size, progress=progress
+            )
+            if network is not None:
+                stream = featured(stream, network, progress)
+            spec = None if network is None else network.spec
+            settings = preset_settings(preset, stream.image_shape, dataset, spec)
             return stream, override(settings, {**asked, "seed": number})
 
         for (name, number), result in finished.items():

@@ -30,6 +30,9 @@ def _checked_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
 ImageShape = Annotated[tuple[int, int, int], AfterValidator(_checked_shape)]
 """Channels, height, width."""
 
+ImageFit = Literal["crop", "pad", "stretch"]
+"""How images of another aspect ratio get the shape of a memory."""
+
 AutoencoderNetwork = Literal["mlp", "conv", "binplay", "superposed"]
 MOST_ADDRESS_BITS = 20
 """The largest table of a `superposed` decoder has 2^20 rows."""
@@ -120,6 +123,9 @@ class BasicSettings(Frozen):
     """Preset that the settings were derived from."""
     image_shape: ImageShape
     """Channels, height, width of the samples in the memory: images, or features as images of one row."""
+    fit: ImageFit = "stretch"
+    """How image files of another aspect ratio get this shape: `crop` to the middle, `pad` with the colour of
+    their edges, or `stretch`, as in files from before there was a choice."""
     backbone: BackboneSpec | None = None
     """The network that computes the features; None: the memory holds images."""
     unit: int = Field(512, ge=1, le=2**40)

@@ -35,13 +35,18 @@ class Choice(Frozen):
 
 
 def choose(
-    settings: Settings, x: NDArray[np.uint8], y: NDArray[np.int64], progress: Progress | None = None
+    settings: Settings,
+    x: NDArray[np.uint8],
+    y: NDArray[np.int64],
+    progress: Progress | None = None,
+    samples: int | None = None,
 ) -> tuple[Settings, Choice | None]:
     """Settings with a codec in place of `auto`, or with a rate where it is open, and what was measured.
 
-    Other settings are returned as they are, with None. x, y: images and class numbers of the first task.
+    Other settings are returned as they are, with None. x, y: images and class numbers of the first task;
+    samples: how many that has, if these are only some of them.
     """
-    asked = settings.codec
+    asked, samples = settings.codec, samples or len(x)
     progress = progress or Silent()
     if (found := asked.measured(x, y, progress)) is not None:
         codec, trials = found
@@ -51,7 +56,7 @@ def choose(
     candidates = [
         suited
         for name in registry.names()
-        if (suited := registry.find(name).Settings.candidate(settings.image_shape, len(x))) is not None
+        if (suited := registry.find(name).Settings.candidate(settings.image_shape, samples)) is not None
     ]
     if not candidates:
         raise BadSettings("no codec suits these images; choose one with --codec NAME")
@@ -61,7 +66,7 @@ def choose(
     with progress.track("choosing a codec", len(candidates)) as advance:
         for candidate in candidates:
             complete = type(candidate).model_validate({**candidate.model_dump(), **target})
-            tried.append((_trial(complete, some, _GROWTH * len(x), settings.seed), complete))
+            tried.append((_trial(complete, some, _GROWTH * samples, settings.seed), complete))
             advance()
     tried.sort(key=lambda pair: _rank(pair[0], asked))
     choice = Choice(asked=asked, trials=tuple(trial for trial, _ in tried))

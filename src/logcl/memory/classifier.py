@@ -22,6 +22,7 @@ from logcl.core.settings import (
     BackboneSpec,
     ClassifierSettings,
     Frozen,
+    ImageFit,
     ImageShape,
     Precision,
     changed,
@@ -80,8 +81,12 @@ class Classifier:
         last: Description | None = None,
         resumed: int = 0,
         given: Backbone | None = None,
+        *,
+        fit: ImageFit,
     ) -> None:
         self.about = about
+        self.fit = fit
+        """How the memory resizes images, and so the classifier."""
         self.network = network
         self.given = given
         self.last = last
@@ -181,7 +186,8 @@ class Classifier:
             blobs.pack(description, _weights(description, inner)),
             lambda header, parts: has_grown_from(now, header, parts, memory.path),
         )
-        return Classifier(description, inner, last.about if last else None, resumed, memory.given)
+        previous = last.about if last else None
+        return Classifier(description, inner, previous, resumed, memory.given, fit=now.settings.fit)
 
     @staticmethod
     def load(memory: Memory, network: nn.Module | None = None) -> Classifier:
@@ -191,7 +197,7 @@ class Classifier:
         """
         name = f"{memory.path}: the global model"
         about, tensors = _read(memory, name)
-        spec = about.network
+        spec, fit = about.network, memory.settings.fit
         if isinstance(spec, OwnNetwork):
             if network is None:
                 blobs.check_finite(tensors, name)  # all that `logcl verify` can say of it
@@ -200,12 +206,12 @@ class Classifier:
                     f"Classifier.load(memory, network=...), or train one with `logcl train {memory.path}`"
                 )
             blobs.fill(network, tensors, "network", name)
-            return Classifier(about, network.to(choose_device()).eval(), given=memory.given)
+            return Classifier(about, network.to(choose_device()).eval(), given=memory.given, fit=fit)
         if network is not None:
             raise BadInput(f"{name} is a {spec.network} of LogCL's own; load it without network=")
         limits.check_width(spec.widest, memory.path)
         own = formatted(blobs.restore(networks.classifier, spec, tensors, "network", name))
-        return Classifier(about, own, given=memory.given)
+        return Classifier(about, own, given=memory.given, fit=fit)
 
     @staticmethod
     def describe(memory: Memory) -> Description:
@@ -252,7 +258,7 @@ class Classifier:
     def predict_proba(self, images: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes`."""
         spec, backbone = self.about.network, self.about.backbone
-        pixels = as_samples(images, spec.image_shape, backbone, lambda: self.backbone)
+        pixels = as_samples(images, spec.image_shape, backbone, lambda: self.backbone, fit=self.fit)
         if not len(pixels):
             return np.empty((0, len(self.classes)), dtype=np.float32)
         own = isinstance(spec, OwnNetwork)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from logcl.core import features
 from logcl.core.errors import BadInput
-from logcl.core.inputs import as_array, as_pixels, to_uint8
+from logcl.core.inputs import as_array, as_pictures, as_pixels, to_uint8
 from logcl.core.progress import Progress
-from logcl.core.settings import BackboneSpec, ImageShape
+from logcl.core.settings import BackboneSpec, ImageFit, ImageShape
 from logcl.nn.backbones import Backbone
 from logcl.nn.images import to_unit
 
@@ -25,14 +25,15 @@ def as_samples(
     spec: BackboneSpec | None,
     backbone: Callable[[], Backbone | None],
     progress: Progress | None = None,
+    fit: ImageFit = "crop",
 ) -> NDArray[np.uint8]:
     """Images, or features of them, as the samples (n, *image_shape) of a memory with this backbone or none.
 
     backbone: called only if there are images whose features have to be computed.
     """
     if spec is None:
-        return as_pixels(given, image_shape)
-    array = as_array(given)
+        return as_pixels(given, image_shape, fit)
+    array = as_pixels(given, spec.image_shape, fit) if as_pictures(given) else as_array(given)
     if array.shape[1:] == spec.sample_shape and array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.ndim == 2:
@@ -40,10 +41,12 @@ def as_samples(
     if array.ndim == 3:
         array = array[:, None]
     channels = spec.image_shape[0]
+    if array.ndim == 4 and array.shape[1] not in (1, channels) and array.shape[3] in (1, channels):
+        array = array.transpose(0, 3, 1, 2)
     if array.ndim != 4 or array.shape[1] not in (1, channels):
         raise BadInput(
-            f"images have shape {array.shape}; this memory takes (n, {channels}, height, width), or features "
-            f"(n, {spec.features})"
+            f"images have shape {array.shape}; this memory takes (n, {channels}, height, width), (n, "
+            f"height, width, {channels}), PIL images, or features (n, {spec.features})"
         )
     network = backbone()
     assert network is not None  # there is a spec

@@ -110,6 +110,7 @@ def preset(
         {
             "preset": name,
             "image_shape": image_shape,
+            "fit": "crop",
             "unit": _unit(values) if isinstance(codec, AutoSettings) else 128 if tiny else 512,
             "codec": codec,
             "labels": labels,
@@ -130,6 +131,7 @@ def _of_features(name: str, backbone: BackboneSpec) -> Settings:
         {
             "preset": name,
             "image_shape": backbone.sample_shape,
+            "fit": "crop",
             "backbone": backbone,
             "unit": _unit(backbone.features),
             "codec": FeaturesSettings(),
