@@ -102,12 +102,17 @@ def main() -> None:
         f"than 64x64 go through a stem, which reduces them to the grid. Augmentation is part of the time.\n\n"
     )
     page += table([speed(shape) for shape in SHAPES])
-    if asked.photographs:
-        rows = [accuracy(asked.photographs, int(side)) for side in asked.sizes.split(",")]
-        page += "\nTrained on all raw photographs at once, seed 0, evaluated on the test folder:\n\n"
-        page += table(rows)
-    (asked.out / "classifier.md").write_text(page, encoding="utf-8")
-    print(page)
+    rows = []
+    write(asked.out, page)
+    for side in asked.sizes.split(",") if asked.photographs else ():
+        rows.append(accuracy(asked.photographs, int(side)))
+        about = "Trained on all raw photographs at once, seed 0, evaluated on the test folder:"
+        write(asked.out, f"{page}\n{about}\n\n{table(rows)}")  # an interrupted run keeps its measurements
+
+
+def write(folder: Path, page: str) -> None:
+    (folder / "classifier.md").write_text(page, encoding="utf-8")
+    print(page, flush=True)
 
 
 if __name__ == "__main__":
