@@ -14,10 +14,12 @@ from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import ClassifierSettings
 from logcl.core.sharding import Shard
+from logcl.memory import classifier_limits as limits
 from logcl.memory.classifier import _take_over
 from logcl.memory.classifier_job import learn, training_seconds
 from logcl.nn import blobs
 from logcl.nn.classification import new_network
+from logcl.nn.networks import ClassifierSpec
 from logcl.nn.training import Work
 from tests.helpers import page_of, smooth
 
@@ -476,3 +478,15 @@ def test_it_learns_from_images_without_restoration(tmp_path, monkeypatch):
     assert next(memory.replay(4, for_training=True))[0].shape == (4, *plain.shape)
     with pytest.raises(AssertionError, match="restored"):
         memory.dataset()[0]
+
+
+@pytest.mark.parametrize("side", [65, 100, 128, 224, 256, 512])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_default_network_needs_no_more_memory_than_the_smallest_file_justifies(tmp_path, channels, side):
+    memory = Memory.open(tmp_path / "m.logcl", (channels, side, side))
+    spec = ClassifierSpec.of(memory.settings.classifier, memory.settings.image_shape, 100)
+    limits.check_network(spec, memory.path)
+    at_once, _ = limits.room(spec, 0)
+    assert at_once is None or at_once >= 2  # batch normalisation
+    with pytest.raises(BadSettings, match="its classifier takes"):
+        limits.check_network(spec.model_copy(update={"stem": 1, "width": 512}), memory.path)
