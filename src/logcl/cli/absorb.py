@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from logcl.core.settings import ImageFit, ImageShape
     from logcl.memory.memory import Absorbed, Memory
     from logcl.memory.settings import Settings
+    from logcl.nn.backbones import Backbone
     from logcl.streams import Survey, Task
 
 
@@ -27,6 +28,7 @@ def absorb(
     source: console.SourceArgument,
     image_shape: console.ShapeOption = None,
     fit: console.FitOption = None,
+    backbone: console.BackboneOption = None,
     preset: Annotated[
         str | None, typer.Option(help="For a new memory: fast (default), paper-cpu, paper.")
     ] = None,
@@ -53,23 +55,27 @@ def absorb(
     from logcl.memory.beginning import begin, codec_text
     from logcl.memory.file.memory_file import MemoryFile
     from logcl.memory.memory import Memory
+    from logcl.nn import backbones
     from logcl.streams import Named, check_size, read_tasks, resolve, survey_of
 
     size = console.parse_shape(image_shape) if image_shape is not None else None
     found = resolve(source)
     dataset = found.name if isinstance(found, Named) else None
+    network = None if backbone is None else backbones.named(backbone, size and size.shape())
     chosen: dict[str, Any] = {
-        "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
+        "backbone": network, "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
         "settings": console.parse_changes(changes, bytes_per_sample, psnr, codec, fit),
     }  # fmt: skip
     memory: Memory | None = None
     if MemoryFile(path).exists():
         memory = Memory.open(path, size, **chosen)
+        network = memory.backbone
         size, way = parse_size(memory.settings.input_shape), memory.settings.fit
         with memory.file.writing():
             pass  # refuse a second writer before reading any images
     else:
         way = _check_settings(size, **chosen).fit  # before reading any images
+        size = size if network is None else parse_size(network.spec.image_shape)
     tell = not (quiet or as_json)
     report: list[dict[str, Any]] = []
     latest: tuple[int, Task, int] | None = None  # its number, the task, tasks in the memory before it
@@ -97,16 +103,18 @@ def absorb(
                     _show_survey(path, survey, size, way)
                 size = parse_size(survey.image_shape(size))
             tasks = read_tasks(
-                found, size, fit=way, first=from_task, data_dir=data_dir, skip_bad=skip_bad, progress=progress
-            )
+                found, size, fit=way, first=from_task, data_dir=data_dir, skip_bad=skip_bad,
+                through=None if network is None else network.samples, progress=progress,
+            )  # fmt: skip
             for number, task in enumerate(tasks, from_task):
                 for bad, reason in task.skipped:
                     console.err.print(f"skipped {bad}: {reason}")
                 if memory is None:
                     shape = task.x.shape[1:]
-                    if size is not None:
+                    if size is not None and network is None:
                         check_size(size, shape, task.source)
                     memory = begin(path, _new_settings(shape, **chosen), task.x, task.y, progress)
+                    memory.given = network
                     if tell and not survey:
                         console.err.print(f"new memory {path} for images {shape_text(shape)}, as in {source}")
                     if tell:
@@ -151,6 +159,7 @@ def _check_settings(size: ImageSize | None, **chosen: Any) -> Settings:
 
 def _new_settings(
     shape: tuple[int, ...],
+    backbone: Backbone | None,
     preset: str | None,
     dataset: str | None,
     unit: int | None,
@@ -162,9 +171,9 @@ def _new_settings(
     from logcl.memory.settings import override
 
     given = {name: value for name, value in (("seed", seed), ("unit", unit)) if value is not None}
-    return override(
-        preset_settings(preset or "fast", cast("ImageShape", shape), dataset), {**settings, **given}
-    )
+    spec = None if backbone is None else backbone.spec
+    start = preset_settings(preset or "fast", cast("ImageShape", shape), dataset, spec)
+    return override(start, {**settings, **given})
 
 
 def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dict[str, Any]:
@@ -184,7 +193,7 @@ def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dic
         "levels_kept": [slot.level for slot in done.plan.keep],
         "buffer": len(done.plan.buffer),
         **sizes,
-        "raw_bytes": done.n * math.prod(task.x.shape[1:]),
+        "raw_bytes": done.n * math.prod(memory.settings.input_shape),
         "seconds": seconds,
     }
 

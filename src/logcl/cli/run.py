@@ -52,6 +52,8 @@ def run(
     bytes_per_sample: console.BytesOption = None,
     psnr: console.PsnrOption = None,
     codec: console.CodecOption = None,
+    image_shape: console.ShapeOption = None,
+    fit: console.FitOption = None,
     backbone: console.BackboneOption = None,
     changes: console.SetOption = None,
     quiet: console.QuietOption = False,
@@ -74,7 +76,8 @@ def run(
 
     named = [name.strip() for name in method.split(",")]
     names = list(dict.fromkeys(find(name).name for name in (METHODS if named == ["all"] else named)))
-    asked = console.parse_changes(changes, bytes_per_sample, psnr, codec)
+    asked = console.parse_changes(changes, bytes_per_sample, psnr, codec, fit)
+    size = console.parse_shape(image_shape) if image_shape is not None else None
     experiment.evaluate_every(evaluate)
     if "seed" in asked:
         raise BadSettings("--set seed is not allowed here; use --seed")
@@ -95,16 +98,17 @@ def run(
     finished = {} if overwrite else _finished(folders)
     safe = f"finished tasks are kept; resume with the same command{' without --overwrite' * overwrite}"
     with console.job(safe, quiet=quiet) as progress:
-        network = None if backbone is None else backbones.named(backbone)
+        network = None if backbone is None else backbones.named(backbone, size and size.shape())
 
         @lru_cache(maxsize=1)  # cells of one seed follow each other
         def opened(number: int) -> tuple[Stream, Settings]:
             # Image files are read at the size that the backbone takes; it resizes all other images.
-            files = network is not None and isinstance(found, Path) and found.is_dir()
-            size = network.spec.image_shape if network is not None and files else None
+            files = isinstance(found, Path) and found.is_dir()
+            wanted = size if network is None else network.spec.image_shape if files else None
             stream = open_stream(
-                found, data_dir=data_dir, tasks=tasks, seed=number, image_shape=size, progress=progress
-            )
+                found, data_dir=data_dir, tasks=tasks, seed=number, image_shape=wanted,
+                fit=fit or "crop", progress=progress,
+            )  # fmt: skip
             if network is not None:
                 stream = featured(stream, network, progress)
             spec = None if network is None else network.spec

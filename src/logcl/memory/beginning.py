@@ -29,10 +29,10 @@ def begin(
 ) -> Memory:
     """A new memory, whose file its first task creates; the codec is chosen on that task's images `x`.
 
-    Of fewer images than a unit nothing is encoded yet, so the choice is left to the task that fills one; and
-    the rate of features to `absorb`, which computes them.
+    Of fewer images than a unit nothing is encoded yet, so the choice is left to the task that fills one.
+    With a backbone, `x` are features.
     """
-    if len(x) < settings.unit or settings.backbone is not None:
+    if len(x) < settings.unit:
         return Memory.new(path, settings)
     numbers, _ = number_classes(as_labels(labels, len(x)), ())
     chosen, choice = choose(settings, x, numbers, progress)
@@ -46,8 +46,10 @@ def codec_text(manifest: Manifest) -> str:
         waits = f"chosen when {manifest.settings.unit:,} samples are there"
         return f"codec {waits if isinstance(codec, AutoSettings) else f'{codec.name}, as asked'}"
     best, psnr = choice.trials[0], getattr(choice.asked, "psnr", None)
+    raw = human_bytes(math.prod(manifest.settings.input_shape))
+    if best.loss is not None:
+        return f"{best}, measured by a probe; raw images {raw}"
     wanted = f"{psnr:g} dB" if psnr else "its bytes"
-    raw = human_bytes(math.prod(manifest.settings.image_shape))
     return (
         f"codec {best.codec}, the best of {len(choice.trials)} for {wanted}: about "
         f"{human_bytes(best.bytes_per_sample)} per sample at {best.psnr:.1f} dB; raw {raw}"

@@ -269,6 +269,12 @@ class Classifier:
         return probabilities
 
 
+def stored_bytes(spec: networks.ClassifierSpec, network: nn.Module) -> int:
+    """Bytes of a classifier in the file, about: its classes have names as well."""
+    about = Description(network=spec, classes=tuple(range(spec.classes)), samples=0, memory="")
+    return len(blobs.pack(about, _weights(about, network)))
+
+
 def _weights(about: Description, network: nn.Module) -> dict[str, Tensor]:
     """As they are stored."""
     own = isinstance(about.network, OwnNetwork)

@@ -12,7 +12,7 @@ from logcl.core.settings import ClassifierSettings
 from logcl.memory.snapshot import Snapshot
 from logcl.nn import networks
 from logcl.nn.classification import new_network, predict_classes, train_on
-from logcl.nn.training import Work
+from logcl.nn.training import Work, shortened
 
 _HEADS: tuple[Literal["hidden", "linear"], ...] = ("hidden", "linear")
 _HELD_OUT, _SAMPLES, _FEWEST = 0.25, 8192, 64
@@ -33,7 +33,7 @@ def decided(now: Snapshot, settings: ClassifierSettings, work: Work) -> Classifi
     labels, held_out = torch.from_numpy(y), round(_HELD_OUT * len(some))
     right = []
     for network in _HEADS:
-        recipe = settings.model_copy(update={"network": network})
+        recipe = shortened(settings.model_copy(update={"network": network}), 0.5)
         spec = networks.ClassifierSpec(
             network=network, width=settings.width, image_shape=now.settings.image_shape,
             classes=len(now.classes),

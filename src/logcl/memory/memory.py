@@ -26,7 +26,7 @@ from logcl.core.progress import Callback, Progress, WithCallbacks
 from logcl.core.settings import ImageFit, parse_as
 from logcl.core.sharding import Shard
 from logcl.core.sizes import COLOUR, AskedShape, parse_size
-from logcl.memory import fitting, samples
+from logcl.memory import fitting, samples, texts
 from logcl.memory.changes import changes
 from logcl.memory.choosing import Choice, choose
 from logcl.memory.datasets import ReplayDataset, ReplayStream
@@ -56,6 +56,11 @@ class Absorbed:
     """Slots that had been fitted when this task was interrupted before."""
     n: int = 0
     """Samples that the memory holds now."""
+    samples: int = 0
+    """Samples that the task had."""
+
+    def __repr__(self) -> str:
+        return f"<Absorbed {texts.absorbed(self.samples, self.n, self.plan, self.resumed)}>"
 
 
 class Memory:
@@ -69,6 +74,9 @@ class Memory:
         """The settings of a new memory whose first images decide how many channels it has."""
         self.given: Backbone | None = None
         """The backbone that the memory was opened with; others are found by their name."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {texts.memory(self.file)}>"
 
     @staticmethod
     def open(
@@ -283,7 +291,8 @@ class Memory:
             n = now.n + len(x)
             manifest = now.manifest.model_copy(update={"n": n, "last": last, "classes": classes})
             put, gone = changes(header, now, plan, fits, new, entry)
-            done = Absorbed(plan, {slot: fits[slot].order for slot in parts}, tuple(resumed), n)
+            orders = {slot: fits[slot].order for slot in parts}
+            done = Absorbed(plan, orders, tuple(resumed), n, len(x))
             warn_if_poor(self.path, fits.values(), now.settings)
             self.file.commit(header, manifest.as_data(), put, gone)
             announce(self.file, observers, plan, entry, time.monotonic() - began)

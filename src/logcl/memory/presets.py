@@ -124,7 +124,7 @@ def _of_features(name: str, backbone: BackboneSpec) -> Settings:
     if name != "fast":
         raise BadSettings(f"preset {name} is for images; a memory of features has the preset fast")
     classifier = ClassifierSettings(
-        network="head", width=64, epochs=15, min_steps=420, learning_rate=1e-3, weight_decay=1.0, noise=0,
+        network="head", width=32, epochs=15, min_steps=300, learning_rate=1e-3, weight_decay=1.0, noise=0,
         label_smoothing=0.1,
     )  # fmt: skip
     return parse(

@@ -6,7 +6,7 @@ source with their own labels and nothing held out, and `read_images` unlabelled 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -60,13 +60,15 @@ def read_tasks(
     first: int = 1,
     data_dir: str | Path | None = None,
     skip_bad: bool = False,
+    through: Callable[[Pixels], Pixels] | None = None,
     progress: Progress = _SILENT,
 ) -> Iterator[Task]:
     """Yield the training tasks of a named data set, a folder or an `.npz`, starting with number `first`.
 
     `resolve` says which of them a text names. Labels are class names, or integers if an `.npz` has those.
     `image_shape`, e.g. 64 or (3, 64, 64), and `fit` are for image files, as in `read_folder`; what the shape
-    leaves open is decided by the headers of all tasks. `skip_bad` leaves out unreadable image files.
+    leaves open is decided by the headers of all tasks. `skip_bad` leaves out unreadable image files;
+    `through` maps images of files to something else, e.g. features, so that not all are in memory together.
     """
     found = resolve(source)
     if isinstance(found, Named):
@@ -80,7 +82,7 @@ def read_tasks(
             image_shape, partial(survey_source, found, first, skip_bad=skip_bad, progress=progress)
         )
         for folder in task_folders(found)[first - 1 :]:
-            yield read_folder(folder, shape, fit=fit, skip_bad=skip_bad, progress=progress)
+            yield read_folder(folder, shape, fit=fit, skip_bad=skip_bad, through=through, progress=progress)
     elif first == 1:
         yield Task(*read_npz(found), printable(found))
 

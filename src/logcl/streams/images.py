@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,7 @@ _SUFFIXES = {
     ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp", ".ppm",
     ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".heic", ".heif", ".avif",
 }  # fmt: skip
+_AT_ONCE = 64  # images in memory together on their way through a network
 _HIDDEN = (".", "__MACOSX")
 _SILENT = Silent()
 
@@ -162,16 +165,52 @@ def fill_images(
     """
     channels, height, width = out.shape[1:]
     skipped: dict[int, str] = {}
+    done = 0
     with progress.track("reading images", len(paths)) as advance:
-        for position, path in enumerate(paths):
-            try:
-                out[position - len(skipped)] = read_image(path, (channels, height, width), fit)
-            except DataError as error:
-                if not skip_bad:
-                    raise
-                skipped[position] = str(error).removeprefix(f"{printable(path)} ").removeprefix("is ")
+        for image in _decoded(paths, (channels, height, width), fit, skipped, skip_bad=skip_bad):
+            out[done] = image
+            done += 1
             advance()
+        advance(len(skipped))
     return skipped
+
+
+def _decoded(
+    paths: Sequence[Path], shape: ImageShape, fit: ImageFit, skipped: dict[int, str], *, skip_bad: bool
+) -> Iterator[Pixels]:
+    """Yield the images of files; positions of those that are `skipped`, and why, are added to it."""
+    for position, path in enumerate(paths):
+        try:
+            image = read_image(path, shape, fit)
+        except DataError as error:
+            if not skip_bad:
+                raise
+            skipped[position] = str(error).removeprefix(f"{printable(path)} ").removeprefix("is ")
+        else:
+            yield image
+
+
+def _mapped(
+    paths: Sequence[Path],
+    shape: ImageShape,
+    fit: ImageFit,
+    through: Callable[[Pixels], Pixels],
+    progress: Progress,
+    *,
+    skip_bad: bool,
+) -> tuple[Pixels, dict[int, str]]:
+    """What `through` makes of the images, some at a time: they need not fit into memory together."""
+    skipped: dict[int, str] = {}
+    images = _decoded(paths, shape, fit, skipped, skip_bad=skip_bad)
+    parts = []
+    with progress.track("reading images", len(paths)) as advance:
+        began, done = time.monotonic(), 0
+        while block := list(islice(images, _AT_ONCE)):
+            parts.append(through(np.stack(block)))
+            done += len(block)
+            advance(len(block), note=f"{done / (time.monotonic() - began):.0f} images per second")
+        advance(len(skipped))
+    return np.concatenate(parts) if parts else np.empty((0, *shape), np.uint8), skipped
 
 
 def read_folder(
@@ -180,13 +219,15 @@ def read_folder(
     *,
     fit: ImageFit = "crop",
     skip_bad: bool = False,
+    through: Callable[[Pixels], Pixels] | None = None,
     progress: Progress = _SILENT,
 ) -> Task:
     """Read a folder of class-named folders of images, of any size and mode, as one task with class names.
 
     `image_shape` is any size, e.g. 64 or (3, 64, 64); what it leaves open is decided by the readable images,
     see `Survey.image_shape`, and `fit` by what happens to images of another aspect ratio. With `skip_bad`,
-    unreadable files are left out and listed in the task; otherwise the first one is an error.
+    unreadable files are left out and listed in the task; otherwise the first one is an error. `through`: what
+    becomes of the images, some at a time, e.g. features.
     """
     paths = list_images(Path(folder))
     _warn_of_ignored(Path(folder), paths)
@@ -195,8 +236,11 @@ def read_folder(
     try:
         with naming_skip_bad(skip_bad):
             shape = decided(image_shape, lambda: survey(paths, skip_bad=skip_bad))
-            x = np.empty((len(paths), *shape), np.uint8)
-            skipped = fill_images(paths, x, fit, progress, skip_bad=skip_bad)
+            if through is None:
+                x = np.empty((len(paths), *shape), np.uint8)
+                skipped = fill_images(paths, x, fit, progress, skip_bad=skip_bad)
+            else:
+                x, skipped = _mapped(paths, shape, fit, through, progress, skip_bad=skip_bad)
     except MemoryError as error:
         size = shape_text(shape or ())
         raise DataError(
