@@ -157,7 +157,11 @@ def run(
     (page,) = report.write(list(results.values()), folder / "report.html")
     if as_json:
         documents = [
-            {**result.model_dump(mode="json"), "folder": str(folders[cell])}
+            {
+                **result.model_dump(mode="json"),
+                "file_bytes": result.file_bytes,
+                "folder": str(folders[cell]),
+            }
             for cell, result in results.items()
         ]
         console.print_json(documents[0] if len(documents) == 1 else documents)
@@ -208,14 +212,14 @@ def _check_same(path: Path, result: Result, stream: Stream, choices: dict[str, A
 
 
 def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], Path]) -> None:
-    from logcl.experiments.table import group_by, mean_bytes
+    from logcl.experiments.table import group_by, sizes
 
     rows = [
         [
             name,
             spread([result.final_accuracy for result in mine], 3),
             spread([result.forgetting for result in mine if result.forgetting is not None], 3),
-            human_bytes(mean_bytes(mine)),
+            *sizes(mine, results).values(),
             human_bytes(fmean(result.raw_bytes for result in mine)),
             f"{fmean(sum(result.seconds.values()) for result in mine):.1f}",
         ]
@@ -227,7 +231,7 @@ def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], 
         f"{len(stream.classes)} classes in {len(stream)} tasks, "
         + (f"seed {first}" if first == last else f"seeds {first} to {last}, mean ± standard error")
     )
-    columns = ["method", "accuracy", "forgetting", "bytes kept", "raw bytes", "seconds"]
+    columns = ["method", "accuracy", "forgetting", *sizes(results, results), "raw bytes", "seconds"]
     console.print_table(columns, rows, title)
     if traps := [result.trap for result in results if result.trap]:
         console.show(False, None, f"\ndistortions  {_cause(traps)}", f"             {_effect(traps)}")
