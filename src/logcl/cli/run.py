@@ -97,7 +97,7 @@ def run(
         def opened(number: int) -> tuple[Stream, Settings]:
             stream = open_stream(found, data_dir=data_dir, tasks=tasks, seed=number, progress=progress)
             settings = preset_settings(preset, stream.image_shape, dataset)
-            return stream, override(settings, {**asked, "seed": number})
+            return stream, experiment.settled(override(settings, {**asked, "seed": number}), stream)
 
         for (name, number), result in finished.items():
             stream, settings = opened(number)

@@ -17,7 +17,15 @@ from torch import Tensor, nn
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.core.inputs import Label, Labels, as_pixels
 from logcl.core.progress import Callback, Progress, Silent, WithCallbacks
-from logcl.core.settings import MOST_SAMPLES, ClassifierSettings, Frozen, ImageShape, Precision, changed, parse_as
+from logcl.core.settings import (
+    MOST_SAMPLES,
+    ClassifierSettings,
+    Frozen,
+    ImageShape,
+    Precision,
+    changed,
+    parse_as,
+)
 from logcl.core.text import printable
 from logcl.memory import classifier_limits as limits
 from logcl.memory.classifier_job import check_minutes, learn
@@ -26,7 +34,7 @@ from logcl.memory.lineage import has_grown_from
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
 from logcl.nn import blobs, networks
-from logcl.nn.classification import formatted, new_network, predict_proba
+from logcl.nn.classification import averages, formatted, new_network, predict_proba
 from logcl.nn.device import choose_device
 from logcl.nn.engines import Engine, Job, Local
 from logcl.nn.images import to_unit
@@ -55,6 +63,8 @@ class Description(Frozen):
     """Number of samples in the memory when the model was trained."""
     memory: str = Field(max_length=64)
     """Digest of the memory at that time; the model is up to date as long as it is the same."""
+    mirrored: bool = False
+    """Whether predictions are averages over an image and its mirror image."""
 
 
 class Classifier:
@@ -129,7 +139,9 @@ class Classifier:
                 _take_over(network, now.classes, last)
         else:
             about = _described(network, now)
-        description = Description(network=about, classes=now.classes, samples=now.n, memory=now.digest)
+        description = Description(
+            network=about, classes=now.classes, samples=now.n, memory=now.digest, mirrored=averages(settings)
+        )
         engine = engine or Local()
         # A generator cannot be sent to another process, but its state can.
         start = work.generator.get_state()
@@ -178,7 +190,9 @@ class Classifier:
         if network is not None:
             raise BadInput(f"{name} is a {spec.network} of LogCL's own; load it without network=")
         limits.check_width(spec.widest, memory.path)
-        return Classifier(about, formatted(blobs.restore(networks.classifier, spec, tensors, "network", name)))
+        return Classifier(
+            about, formatted(blobs.restore(networks.classifier, spec, tensors, "network", name))
+        )
 
     @staticmethod
     def describe(memory: Memory) -> Description:
@@ -220,7 +234,7 @@ class Classifier:
             return np.empty((0, len(self.classes)), dtype=np.float32)
         spec = self.about.network
         widest = 0 if isinstance(spec, OwnNetwork) else spec.widest
-        probabilities = predict_proba(self.network, pixels, widest)
+        probabilities = predict_proba(self.network, pixels, widest, mirrored=self.about.mirrored)
         if not np.isfinite(probabilities).all():
             raise Damaged("the classifier gives NaN for some image; train it again with `logcl train`")
         return probabilities
