@@ -82,12 +82,7 @@ def images(shape: tuple[int, int, int], count: int) -> tuple[np.ndarray, np.ndar
 def epoch(x: np.ndarray, y: np.ndarray, settings: Settings, progress: Progress, steps: int = 0) -> None:
     """One epoch of the global classifier on raw images, or at least this many steps."""
     options = settings.classifier.model_copy(update={"epochs": 1, "min_steps": steps})
-    spec = ClassifierSpec(
-        network=options.network,
-        image_shape=settings.image_shape,
-        classes=int(y.max()) + 1,
-        width=options.width,
-    )
+    spec = ClassifierSpec.of(options, settings.image_shape, int(y.max()) + 1)
     pixels, labels = torch.from_numpy(x), torch.from_numpy(y)
     work = Work(generator_for(0), progress)
     train_network(spec, lambda rows: (pixels[rows], labels[rows]), len(y), options, work)

@@ -130,10 +130,7 @@ def one_training(
             "min_steps": round(share * settings.min_steps),
         }
     )
-    spec = ClassifierSpec(
-        network=settings.network, width=settings.width, image_shape=now.settings.image_shape,
-        classes=len(stream.classes),
-    )  # fmt: skip
+    spec = ClassifierSpec.of(settings, now.settings.image_shape, len(stream.classes))
     work = Work(generator_for(now.settings.seed, key))
     network = network or new_network(spec, work)
     network.requires_grad_(True)

@@ -485,9 +485,9 @@ def test_verify_distinguishes_damage_from_other_files(tmp_path, memory, logcl):
         (["absorb", "{memory}", "{tmp}/nan.npz"], 2, "NaN or infinite"),
         (["absorb", "{memory}", "{tmp}/large.npz"], 2, "this memory takes (n, 1, 8, 8)"),
         (["absorb", "{memory}", "{tmp}/broken"], 3, "broken/a/1.png is damaged or truncated"),
-        (["absorb", "{memory}", "{npz}", "--image-shape", "3x32x32"], 2, "holds images of shape (1, 8, 8)"),
-        (["absorb", "{memory}", "{npz}", "--image-shape", "8x8"], 2, "is not CHANNELSxHEIGHTxWIDTH"),
-        (["absorb", "{memory}", "{npz}", "--image-shape", ""], 2, "is not CHANNELSxHEIGHTxWIDTH"),
+        (["absorb", "{memory}", "{npz}", "--image-shape", "3x32x32"], 2, "is for images of shape (1, 8, 8)"),
+        (["absorb", "{memory}", "{npz}", "--image-shape", "8x9"], 2, "not (1, 8, 9)"),
+        (["absorb", "{memory}", "{npz}", "--image-shape", ""], 2, "is not a size of images"),
         (["absorb", "{memory}", "{npz}", "--set", "unit"], 2, "--set unit has no value"),
         (["absorb", "{tmp}/no/m.logcl", "{npz}"], 7, "does not exist; create it first"),
         (["absorb", "{tmp}/text.txt", "{npz}"], 4, "is not a LogCL memory"),
@@ -534,8 +534,13 @@ def test_a_source_that_fails_halfway_reports_the_tasks_absorbed(tmp_path, digits
         (tmp_path / "tasks" / task / name).mkdir(parents=True)
         for row in range(3):
             Image.fromarray(digits[0][row, 0]).save(tmp_path / "tasks" / task / name / f"{row}.png")
-    (tmp_path / "tasks" / "t2" / "b" / "1.png").write_bytes(b"rubbish")
+    bad = tmp_path / "tasks" / "t2" / "b" / "1.png"
+    good = bad.read_bytes()
     path = tmp_path / "m.logcl"
+    bad.write_bytes(b"rubbish")
+    assert logcl("absorb", path, tmp_path / "tasks", *QUICK).code == 3
+    assert not path.exists(), "headers are read before anything is committed"
+    bad.write_bytes(good[:-30])  # a good header, but no pixels
     ran = logcl("absorb", path, tmp_path / "tasks", *QUICK)
     assert ran.code == 3
     assert "tasks up to 1 are in" in ran.err

@@ -152,7 +152,7 @@ def test_an_empty_memory_counts_the_measured_bytes(tmp_path, logcl):
         ([*PAGE, "--simulate", "--per-day", "0"], "--per-day 0 is not a whole number"),
         ([*PAGE, "--simulate", "--per-task", "1.5"], "--per-task 1.5 is not a whole number"),
         ([*PAGE, "--simulate", "--samples", "1e99"], "--samples 1e99 is not a whole number"),
-        ([*PAGE, "--simulate", "--image-shape", "224"], "--image-shape 224 is not CHANNELSxHEIGHTxWIDTH"),
+        ([*PAGE, "--simulate", "--image-shape", "224px"], "--image-shape 224px is not a size of images"),
         ([*PAGE, "--simulate", "--image-shape", "3x9999x9"], "image_shape = (3, 9999, 9)"),
         ([*PAGE, "--simulate", "--network", "0"], "network: Input should be greater than 0"),
         ([*PAGE, "--simulate", "--network", "nan"], "network: Input should be a finite number"),

@@ -56,7 +56,7 @@ def test_show_with_a_change(logcl):
     [
         (["magic"], "no preset 'magic'; choose one of: fast, paper-cpu, paper"),
         (["paper", "--dataset", "photos"], "no data set 'photos'"),
-        (["paper", "--image-shape", "32"], "is not CHANNELSxHEIGHTxWIDTH"),
+        (["paper", "--image-shape", "3x32x"], "is not a size of images"),
         (["paper", "--set", "codec.epoch=1"], "no setting 'codec.epoch'"),
         (["paper", "--set", "labels.training=1"], "no setting 'labels.training'"),
     ],

@@ -40,6 +40,7 @@ SMALL = {
         {**TRAINED, "network": "conv", "psnr": 14.0, "symbols": 12, "min_steps": 150, "keep_encoder": True},
     ],
     "cosine": [{"psnr": 25.0}, {"bytes_per_sample": 12.0}],
+    "features": [{"step": 9.0}, {"bytes_per_sample": 40.0}, {"psnr": 30.0}],
     "image_file": [{"psnr": 25.0}, {"bytes_per_sample": 40.0}, {"psnr": 25.0, "format": "webp"}],
     "index": [
         {**TRAINED, "network": "superposed", "assignment": "none", "bits": 5, "warm_up_epochs": 1},

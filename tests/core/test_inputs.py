@@ -6,9 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from PIL import Image
 
-from logcl.core.errors import BadInput
-from logcl.core.inputs import as_labels, as_pixels, number_classes
+from logcl.core.errors import BadInput, DataError
+from logcl.core.inputs import as_labels, as_pixels, channels_of, number_classes
 
 pixels = hnp.arrays(np.uint8, st.tuples(st.integers(0, 4), st.just(1), st.integers(1, 5), st.integers(1, 5)))
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=9)
@@ -76,3 +77,33 @@ def test_classes_are_numbered_in_order_of_appearance_after_the_known_ones(known,
     numbers, classes = number_classes(as_labels(new, len(new)), known)
     assert [classes[number] for number in numbers] == new
     assert list(classes) == list(dict.fromkeys([*known, *new]))
+
+
+@given(pixels, st.sampled_from([1, 3]))
+def test_channels_may_come_last(x, channels):
+    x = np.repeat(x, channels, axis=1)
+    last = x.transpose(0, 2, 3, 1)
+    for form in (last, last / 255, torch.from_numpy(np.ascontiguousarray(last)), list(last) or last):
+        found = as_pixels(form, x.shape[1:])
+        # If both may be meant, channels come first.
+        assert np.array_equal(found, x if last.shape[1:] != x.shape[1:] else last)
+        assert found.flags.c_contiguous
+
+
+def test_pictures_of_any_mode_and_size():
+    colours = [Image.new("RGB", (7, 5), (10, 20, 30)), Image.new("RGBA", (4, 9), (10, 20, 30, 255))]
+    objects = np.empty(2, object)
+    objects[:] = colours
+    for form in (colours, tuple(colours), objects):
+        assert (as_pixels(form, (3, 4, 6)) == np.array([10, 20, 30])[:, None, None]).all()
+    assert as_pixels(colours[0], (1, 4, 6)).shape == (1, 1, 4, 6)
+    assert [channels_of(form, 4, 6) for form in (colours, [colours[0].convert("L")])] == [3, 1]
+
+
+def test_other_images_among_pictures_are_refused():
+    with pytest.raises(BadInput, match="image 1 is of type ndarray, others are PIL images"):
+        as_pixels([Image.new("L", (2, 2)), np.zeros((2, 2))], (1, 2, 2))
+    with pytest.raises(DataError, match="image 0 has float values outside"):
+        as_pixels([Image.fromarray(np.full((2, 2), 7, np.float32))], (1, 2, 2))
+    with pytest.raises(BadInput, match="PIL images of any size"):
+        as_pixels([np.zeros((2, 2)), np.zeros((3, 3))][:1], (1, 3, 3))

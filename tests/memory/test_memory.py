@@ -188,7 +188,7 @@ def test_settings_are_stored_in_the_file(tmp_path, quick):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"image_shape": (3, 8, 8)}, r"holds images of shape \(1, 8, 8\), not \(3, 8, 8\)"),
+        ({"image_shape": (3, 8, 8)}, r"is for images of shape \(1, 8, 8\), not \(3, 8, 8\)"),
         ({"preset": "paper-cpu"}, "was made with preset fast"),
         ({"seed": 5}, "other settings than seed = 5"),
         ({"settings": {"codec.epochs": 99}}, "other settings than codec.epochs = 99"),
@@ -203,12 +203,12 @@ def test_settings_that_contradict_a_memory_are_refused(tmp_path, quick, options,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"image_shape": (1.7, 8, 8)}, "give .channels, height, width"),
-        ({"image_shape": "188"}, "give .channels, height, width"),
+        ({"image_shape": (1.7, 8, 8)}, "e.g. 64, 64x64 or 3x64x64"),
+        ({"image_shape": "1.8.8"}, "e.g. 64, 64x64 or 3x64x64"),
         ({"image_shape": (3, 1, 1)}, "at least two pixels"),
         ({"image_shape": SHAPE, "settings": {"preset": "paper-cpu"}}, "its own argument"),
-        ({"image_shape": (8, 8)}, "give .channels, height, width"),
-        ({"image_shape": "grey"}, "give .channels, height, width"),
+        ({"image_shape": (8, 8, 8, 8)}, "e.g. 64, 64x64 or 3x64x64"),
+        ({"image_shape": "grey"}, "e.g. 64, 64x64 or 3x64x64"),
         ({"image_shape": (0, 8, 8)}, "image_shape"),
         ({"image_shape": SHAPE, "preset": "faster"}, "no preset 'faster'"),
         ({"image_shape": SHAPE, "unit": 0}, "unit"),

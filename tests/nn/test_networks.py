@@ -5,7 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from torch import nn
 
+from logcl.core.settings import ClassifierSettings
 from logcl.nn.networks import (
     AutoencoderSpec,
     ClassifierSpec,
@@ -15,6 +17,7 @@ from logcl.nn.networks import (
     sized,
     weight_count,
 )
+from logcl.nn.networks.stem import Stem, blocks
 from logcl.nn.training import generator_for, seeded
 
 shapes = st.tuples(st.integers(1, 4), st.integers(8, 41), st.integers(8, 41))
@@ -117,7 +120,7 @@ def test_a_smaller_network_is_the_largest_that_the_ratio_allows(spec, ratio):
         assert weight_count(wider) > ratio * weight_count(spec)
 
 
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (16, 64, 48)])
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (16, 64, 48), (1, 105, 105), (3, 224, 224)])
 @pytest.mark.parametrize("width", [1, 16, 40])
 def test_activations_are_estimated_from_above(shape, width):
     """What blocks and batches are bounded by; measured without allocating anything."""
@@ -134,10 +137,51 @@ def test_activations_are_estimated_from_above(shape, width):
         return max(a + b for a, b in found), sum(b for _, b in found)
 
     for kind in ("convnet", "mlp", "lenet", "resnet18"):
-        spec = ClassifierSpec(network=kind, image_shape=shape, classes=10, width=width)
+        spec = ClassifierSpec.of(ClassifierSettings(network=kind, width=width), shape, 10)
         widest, total = measured(classifier, spec, *shape)
         assert widest <= 1.3 * spec.widest
         assert total <= 1.1 * spec.activations
     for kind in ("mlp", "conv", "binplay", "superposed"):
         spec = AutoencoderSpec(network=kind, image_shape=shape, length=10, width=width)
         assert measured(decoder, spec, spec.code_length)[0] <= 1.3 * spec.widest
+
+
+@pytest.mark.parametrize(
+    ("shape", "stem"),
+    [
+        ((3, 64, 64), 1),
+        ((3, 100, 100), 4),
+        ((1, 105, 105), 4),
+        ((3, 128, 128), 4),
+        ((3, 224, 224), 8),
+        ((3, 80, 300), 8),
+    ],
+)
+@pytest.mark.parametrize("network", ["convnet", "mlp", "lenet", "resnet18"])
+def test_large_images_have_a_stem(network, shape, stem):
+    settings = ClassifierSettings(network=network, width=2)
+    spec = ClassifierSpec.of(settings, shape, 5)
+    assert spec.stem == (1 if network == "mlp" else stem)
+    with seeded(generator_for(0)):
+        net = classifier(spec).eval()
+    assert net(torch.zeros(2, *shape)).shape == (2, 5)
+    if spec.stem > 1:
+        assert net.stem(torch.zeros(1, *shape)).shape[1:] == spec.grid
+        assert max(spec.grid[1:]) <= 64
+
+
+def test_every_pixel_reaches_the_grid():
+    """Also those in incomplete blocks at the edges."""
+    generator = generator_for(0)
+    with seeded(generator):
+        stem = Stem((1, 13, 9), 4, 16).eval()
+    image = torch.rand(1, 1, 13, 9, generator=generator, requires_grad=True)
+    stem.convolution(blocks(nn.functional.pad(image, (0, 3, 0, 3), mode="replicate"), 2)).sum().backward()
+    assert (image.grad != 0).all()
+    assert stem(image).shape == (1, 16, 4, 3)
+
+
+def test_blocks_of_pixels_become_cells():
+    image = torch.arange(2 * 4 * 6, dtype=torch.float32).reshape(1, 2, 4, 6)
+    assert torch.equal(blocks(image, 2), nn.functional.pixel_unshuffle(image, 2))
+    assert blocks(image, 1) is image

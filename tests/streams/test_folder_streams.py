@@ -141,7 +141,7 @@ def test_too_many_tasks(tmp_path, make_images):
 def test_the_second_start_decodes_nothing(mixed, monkeypatch):
     first = open_stream(mixed)
     monkeypatch.setattr(images, "fill_images", None)
-    monkeypatch.setattr(images, "infer_image_shape", None)
+    monkeypatch.setattr(images, "survey", None)
     again = open_stream(mixed)
     assert np.array_equal(first.source_x, again.source_x)
     assert np.array_equal(first.test_x, again.test_x)
@@ -174,7 +174,7 @@ def test_a_bad_image_is_named_and_leaves_no_cache(mixed, own_cache):
     assert list((own_cache / "streams").iterdir()) == []
 
 
-@pytest.mark.parametrize("shape", [(2, 8, 8), (3, 8)])
+@pytest.mark.parametrize("shape", [(2, 8, 8), (1, 3, 8, 8), (0, 8)])
 def test_impossible_shapes(mixed, shape):
     with pytest.raises(BadSettings, match="shape"):
         open_stream(mixed, image_shape=shape)

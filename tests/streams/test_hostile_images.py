@@ -93,7 +93,7 @@ def test_large_images_are_shrunk_in_strips(tmp_path):
     picture.save(tmp_path / "a.png", exif=exif, compress_level=1)
     upright = picture.transpose(Image.Transpose.ROTATE_270)
     expected = np.asarray(upright.resize((30, 40), Image.Resampling.LANCZOS), int)
-    assert np.abs(read_image(tmp_path / "a.png", (1, 40, 30))[0] - expected).max() <= 2
+    assert np.abs(read_image(tmp_path / "a.png", (1, 40, 30), "stretch")[0] - expected).max() <= 2
 
 
 def test_paths_that_are_no_files(tmp_path):

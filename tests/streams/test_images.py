@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from logcl.core.errors import DataError
-from logcl.streams.images import infer_image_shape, list_images, natural_key, read_folder
+from logcl.streams.images import list_images, natural_key, read_folder
+from logcl.streams.survey import survey
 
 
 def test_classes_and_files_are_in_order(tmp_path, make_images):
@@ -63,12 +64,15 @@ def test_folders_that_are_something_else(tmp_path, make_images):
         ([("L", (28, 28)), ("RGB", (28, 28))], (3, 28, 28)),
         ([("RGB", (64, 48))], (3, 48, 64)),
         ([("RGB", (65, 48))], (3, 32, 32)),
+        ([("RGB", (65, 64))], (3, 64, 64)),
+        ([("RGB", (400, 300)), ("L", (300, 400)), ("RGB", (40, 30))], (3, 64, 64)),
+        ([("RGB", (400, 300)), ("L", (30, 40)), ("RGB", (40, 30))], (3, 32, 32)),
         ([("L", (8, 9)), ("L", (9, 8))], (1, 32, 32)),
     ],
 )
 def test_the_shape_is_inferred_from_headers(tmp_path, make_images, images, shape):
     paths = [make_images(tmp_path / str(k), 1, mode, size) / "0.png" for k, (mode, size) in enumerate(images)]
-    assert infer_image_shape(paths) == shape
+    assert survey(paths).image_shape() == shape
 
 
 def test_read_folder(tmp_path, make_images):

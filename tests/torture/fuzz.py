@@ -234,7 +234,7 @@ def _file_attempts(folder: Path, seed: int) -> Attempt:
 
 def _image_attempts(folder: Path, seed: int) -> Attempt:
     from logcl.streams import read_npz, read_npz_images
-    from logcl.streams.images import infer_image_shape, read_image
+    from logcl.streams.images import read_image, survey
     from tests.torture.mutants import mutant_picture, pictures
 
     sources = pictures()
@@ -246,7 +246,7 @@ def _image_attempts(folder: Path, seed: int) -> Attempt:
             return _judge(lambda: read_npz(file), lambda: read_npz_images(file))
         shapes = ((1, 8, 8), (3, 32, 40))
         return _judge(
-            lambda: infer_image_shape([file]),
+            lambda: survey([file]),
             *(lambda shape=shape: read_image(file, shape) for shape in shapes),
         )
 

@@ -5,9 +5,8 @@ memory is counted above that of a child that does nothing, and may reach 300 MB 
 file; its CPU time may reach 20 seconds. Encoding may take 2 milliseconds per sample more, and 40 bytes per
 value of an image: codecs work on whole images, and 5 bytes per value of the images of merged levels that are
 coded anew. So may replay through a network, which can be as large as the
-file allows, or in context, which `verify` has to do, too. Training the default classifier for photographs of
-up to 256 pixels a side may reach 430 MB. Of a training only the first steps are run: how many
-there are is up to the recipe.
+file allows, or in context, which `verify` has to do, too. Of a training only the first steps are run: how
+many there are is up to the recipe.
 
     python -m tests.torture resources
 """
@@ -67,7 +66,6 @@ from tests.torture.outcome import Outcome
 
 _MEMORY, _PER_BYTE, _SECONDS, _PER_SAMPLE, _PER_VALUE = 300_000_000, 64, 20, 0.002, 40
 _PER_MERGED = 5  # bytes per value of images that are coded anew when levels merge
-_USUAL = 430_000_000  # memory for training the default classifier for photographs
 _KEPT = 20  # files of evidence
 _COMMANDS = ("inspect", "verify", "export", "train", "predict", "extend")
 _QUICK = {"unit": 16, "classifier.epochs": 1, "classifier.min_steps": 0, "classifier.width": 2}
@@ -613,7 +611,6 @@ def trial(count: int, seed: int, folder: Path, largest: int = 20_000_000) -> Out
                 words = ["absorb", str(place), str(folder / "pictures")]
             peak, seconds, code, said = _measured(words, folder)
             allowed = _MEMORY + _PER_BYTE * len(file.content)
-            allowed = max(allowed, _USUAL) if command == "train" and _usual(place) else allowed
             allowed += _PER_VALUE * _values(Path(words[1])) if words[0] == "absorb" else 0
             details[
                 "commands that ended with a result" if code == 0 else "commands that refused the file"
@@ -644,22 +641,11 @@ def trial(count: int, seed: int, folder: Path, largest: int = 20_000_000) -> Out
         f"{', '.join(_COMMANDS)} on forged memories and `absorb` of forged `.npz` files, 10 kB to "
         f"{largest / 1e6:.0f} MB: at most 300 MB and 64 bytes per byte of the file above an idle process "
         "that has imported everything, and 20 s; encoding, and replay through networks, take up to 2 ms per "
-        "sample more, encoding 40 bytes per value of an image, training the default classifier 430 MB"
+        "sample more, encoding 40 bytes per value of an image"
     )
     return Outcome(
         "resources", what, count, count - lost, lost, dict(details), folder / "lost" if lost else None
     )
-
-
-def _usual(path: Path) -> bool:
-    """Whether a memory has the default classifier for images of its size."""
-    try:
-        settings = Memory(path).settings
-    except LogCLError:
-        return False
-    usual, shape = preset("fast", settings.image_shape).classifier, settings.image_shape
-    same = (settings.classifier.network, settings.classifier.width) == (usual.network, usual.width)
-    return same and max(shape) <= 256
 
 
 def _samples(path: Path) -> int:
@@ -715,7 +701,7 @@ def _short(
 def _run(words: list[str], shown: Path) -> None:
     """Run a command and end the process."""
     from logcl.cli import main
-    from logcl.memory import classifier
+    from logcl.memory import classifier_job
     from logcl.nn import training
 
     code = 1
@@ -728,7 +714,7 @@ def _run(words: list[str], shown: Path) -> None:
         sys.stdout, sys.stderr = (os.fdopen(number, "w") for number in (1, 2))
         whole = training._batches
         training._batches = lambda *given: islice(whole(*given), 3)
-        classifier.train_on = _short
+        classifier_job.train_on = _short
         if words:
             sys.argv = ["logcl", *words]
             main()

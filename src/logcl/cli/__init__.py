@@ -19,7 +19,7 @@ from logcl.core.errors import CannotWrite, LogCLError, LogCLWarning
 from logcl.core.text import printable
 
 _WITH_MEMORY = ("absorb", "plan", "train", "predict", "inspect", "verify", "export")
-COMMANDS = (*_WITH_MEMORY, "run", "bench", "report", "presets", "methods", "data")
+COMMANDS = ("preview", *_WITH_MEMORY, "run", "bench", "report", "presets", "methods", "data")
 _MODULES = {"presets": "settings", "methods": "settings"}  # the others have the names of their commands
 
 _UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it in typer

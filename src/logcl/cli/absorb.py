@@ -5,25 +5,30 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from logcl.cli import console
 from logcl.core.errors import BadInput, LogCLError
+from logcl.core.sizes import ImageSize, parse_size, shape_text
 from logcl.core.text import human_bytes
 
 if TYPE_CHECKING:
-    from logcl.core.settings import ImageShape
+    from logcl.core.settings import ImageFit, ImageShape
     from logcl.memory.memory import Absorbed, Memory
     from logcl.memory.settings import Settings
-    from logcl.streams import Task
+    from logcl.nn.backbones import Backbone
+    from logcl.streams import Survey, Task
 
 
 def absorb(
     path: console.MemoryArgument,
     source: console.SourceArgument,
     image_shape: console.ShapeOption = None,
+    fit: console.FitOption = None,
+    backbone: console.BackboneOption = None,
     preset: Annotated[
         str | None, typer.Option(help="For a new memory: fast (default), paper-cpu, paper.")
     ] = None,
@@ -47,25 +52,31 @@ def absorb(
 ) -> None:
     """Add labelled images to a memory, created if absent; the files are not needed afterwards."""
     from logcl.integrations.logs import log_to
+    from logcl.memory.beginning import begin, codec_text
     from logcl.memory.file.memory_file import MemoryFile
     from logcl.memory.memory import Memory
-    from logcl.streams import Named, read_tasks, resolve
+    from logcl.nn import backbones
+    from logcl.streams import Named, check_size, read_tasks, resolve, survey_of
 
-    shape = console.parse_shape(image_shape) if image_shape is not None else None
+    size = console.parse_shape(image_shape) if image_shape is not None else None
     found = resolve(source)
     dataset = found.name if isinstance(found, Named) else None
+    network = None if backbone is None else backbones.named(backbone, size and size.shape())
     chosen: dict[str, Any] = {
-        "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
-        "settings": console.parse_changes(changes, bytes_per_sample, psnr, codec),
+        "backbone": network, "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
+        "settings": console.parse_changes(changes, bytes_per_sample, psnr, codec, fit),
     }  # fmt: skip
     memory: Memory | None = None
     if MemoryFile(path).exists():
-        memory = Memory.open(path, shape, **chosen)
-        shape = memory.settings.image_shape
+        memory = Memory.open(path, size, **chosen)
+        network = memory.backbone
+        size, way = parse_size(memory.settings.input_shape), memory.settings.fit
         with memory.file.writing():
             pass  # refuse a second writer before reading any images
     else:
-        _check_settings(shape, **chosen)  # before reading any images
+        way = _check_settings(size, **chosen).fit  # before reading any images
+        size = size if network is None else parse_size(network.spec.image_shape)
+    tell = not (quiet or as_json)
     report: list[dict[str, Any]] = []
     latest: tuple[int, Task, int] | None = None  # its number, the task, tasks in the memory before it
 
@@ -83,20 +94,33 @@ def absorb(
 
     with console.job(state, quiet=quiet) as progress, console.chosen_engine(engine, address) as runner:
         callbacks = [log_to(place) for place in logs or ()]
-        tasks = read_tasks(
-            found, shape, first=from_task, data_dir=data_dir, skip_bad=skip_bad, progress=progress
-        )
         try:
+            survey = None
+            if memory is None:
+                survey = survey_of(found, from_task, skip_bad=skip_bad, progress=progress)
+            if survey:
+                if tell:
+                    _show_survey(path, survey, size, way)
+                size = parse_size(survey.image_shape(size))
+            tasks = read_tasks(
+                found, size, fit=way, first=from_task, data_dir=data_dir, skip_bad=skip_bad,
+                through=None if network is None else network.samples, progress=progress,
+            )  # fmt: skip
             for number, task in enumerate(tasks, from_task):
                 for bad, reason in task.skipped:
                     console.err.print(f"skipped {bad}: {reason}")
                 if memory is None:
-                    shape = (*task.x.shape[1:],)
-                    memory = Memory.new(path, _new_settings(shape, **chosen))
-                    console.err.print(
-                        f"new memory {path} for images {'x'.join(map(str, shape))} (channels x height x "
-                        "width); image files of other sizes are resized; --image-shape chooses another shape"
-                    )
+                    shape = task.x.shape[1:]
+                    if size is not None and network is None:
+                        check_size(size, shape, task.source)
+                    memory = begin(path, _new_settings(shape, **chosen), task.x, task.y, progress)
+                    memory.given = network
+                    if tell and not survey:
+                        console.err.print(f"new memory {path} for images {shape_text(shape)}, as in {source}")
+                    if tell:
+                        console.err.print(codec_text(memory.manifest))
+                        if (choice := memory.manifest.choice) is not None and choice.mirror is not None:
+                            console.err.print(choice.mirror)
                 started = time.perf_counter()
                 latest = number, task, len(memory.ledger)
                 done = memory.absorb(
@@ -116,20 +140,28 @@ def absorb(
             console.print_json({"memory": str(path), "tasks": report, "samples": report[-1]["samples"]})
 
 
-def _check_settings(shape: ImageShape | None, **chosen: Any) -> None:
+def _show_survey(path: Path, survey: Survey, size: ImageSize | None, fit: ImageFit) -> None:
+    """What the images are, and what was chosen by them, before any of them is read."""
+    from logcl.streams.survey import advice, findings
+
+    title, columns = f"new memory {path}", ["", "found", "chosen"]
+    console.print_table(columns, findings(survey, size, fit), title, ["found", "chosen"], console.err)
+    for sentence in advice(survey, survey.image_shape(size), fit):
+        console.err.print(f"note: {sentence}")
+
+
+def _check_settings(size: ImageSize | None, **chosen: Any) -> Settings:
     """Refuse settings that are invalid; if the shape is unknown, those invalid for tiny and larger images."""
-    *others, last = [shape] if shape else [(1, 8, 8), (3, 64, 64)]
-    for guess in others:
-        try:
-            _new_settings(guess, **chosen)
-        except LogCLError:
-            continue
-        return
-    _new_settings(last, **chosen)
+    guesses = [size.shape(1), size.shape(3)] if size else [(1, 8, 8), (3, 64, 64)]
+    try:
+        return _new_settings(guesses[0], **chosen)
+    except LogCLError:
+        return _new_settings(guesses[1], **chosen)
 
 
 def _new_settings(
-    shape: ImageShape,
+    shape: tuple[int, ...],
+    backbone: Backbone | None,
     preset: str | None,
     dataset: str | None,
     unit: int | None,
@@ -141,7 +173,9 @@ def _new_settings(
     from logcl.memory.settings import override
 
     given = {name: value for name, value in (("seed", seed), ("unit", unit)) if value is not None}
-    return override(preset_settings(preset or "fast", shape, dataset), {**settings, **given})
+    spec = None if backbone is None else backbone.spec
+    start = preset_settings(preset or "fast", cast("ImageShape", shape), dataset, spec)
+    return override(start, {**settings, **given})
 
 
 def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dict[str, Any]:
@@ -161,7 +195,7 @@ def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dic
         "levels_kept": [slot.level for slot in done.plan.keep],
         "buffer": len(done.plan.buffer),
         "memory_bytes": size,
-        "raw_bytes": done.n * math.prod(task.x.shape[1:]),
+        "raw_bytes": done.n * math.prod(memory.settings.input_shape),
         "seconds": seconds,
     }
 

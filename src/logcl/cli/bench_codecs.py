@@ -96,7 +96,7 @@ def _image_sets(scale: str, options: Mapping[str, str | None]) -> list[ImageSet]
 def _shapes(sides: str | None) -> list[ImageShape]:
     """Of `--sides 64,1x28x28`; colour unless the number of channels is given."""
     parts = [part.strip() for part in sides.split(",")] if sides else []
-    return [console.parse_shape(part if "x" in part else f"3x{part}x{part}") for part in parts]
+    return [console.parse_shape(part).shape() for part in parts]
 
 
 def chosen(text: str | None, known: Collection[str], what: str) -> set[str] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -17,11 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from logcl.core.errors import BadSettings, LogCLError
+from logcl.core.sizes import ImageSize, parse_size
 from logcl.core.text import printable
 
 if TYPE_CHECKING:
     from logcl.core.bars import Bars
-    from logcl.core.settings import ImageShape
+    from logcl.core.settings import ImageFit
     from logcl.nn.engines import Engine
 
 
@@ -56,7 +56,16 @@ SourceArgument = Annotated[
     ),
 ]
 ShapeOption = Annotated[
-    str | None, typer.Option("--image-shape", metavar="CxHxW", help="Shape of images, e.g. 3x32x32.")
+    str | None,
+    typer.Option(
+        "--image-shape",
+        metavar="SIZE",
+        help="Size of images, e.g. 64, 64x64 or 3x64x64; else they decide.",
+    ),
+]
+FitOption = Annotated[
+    Literal["crop", "pad", "stretch"] | None,
+    typer.Option(help="How image files of another aspect ratio get that size; by default crop."),
 ]
 DataDirOption = Annotated[
     Path | None,
@@ -78,6 +87,15 @@ PsnrOption = Annotated[
 CodecOption = Annotated[
     str | None,
     typer.Option("--codec", metavar="NAME", help="The codec; by default the best for the first images."),
+]
+BackboneOption = Annotated[
+    str | None,
+    typer.Option(
+        "--backbone",
+        metavar="NAME[=FILE]",
+        help="Hold features of a frozen network instead of images: efficientnet-lite0, or a model of timm, "
+        "with weights from FILE or timm's cache.",
+    ),
 ]
 EngineOption = Annotated[
     Literal["local", "ray"], typer.Option(help="Where to train: in this process or on a Ray cluster.")
@@ -170,6 +188,7 @@ def print_table(
     rows: Sequence[Sequence[str]],
     title: str | None = None,
     left: Sequence[str] = ("",),
+    to: Console = out,
 ) -> None:
     """Print a table; the first column and those named in `left` are left-aligned, the others right-aligned.
 
@@ -183,16 +202,16 @@ def print_table(
     for row in rows:
         result.add_row(*row)
     if title:
-        out.print(title)
-    if sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True)) <= out.width:
-        out.print(result)
+        to.print(title)
+    if sum(max(map(cell_len, cells)) + 2 for cells in zip(columns, *rows, strict=True)) <= to.width:
+        to.print(result)
         return
     label = max(map(cell_len, columns), default=0)
     for row in rows:
-        out.print(f"{columns[0]} {row[0]}" if row[0].isdigit() else row[0], style="bold")
+        to.print(f"{columns[0]} {row[0]}" if row[0].isdigit() else row[0], style="bold")
         for column, cell in zip(columns[1:], row[1:], strict=True):
             if column and cell:
-                out.print(f"  {column:<{label}}  {cell}")
+                to.print(f"  {column:<{label}}  {cell}")
 
 
 def parse_changes(
@@ -200,9 +219,12 @@ def parse_changes(
     bytes_per_sample: float | None = None,
     psnr: float | None = None,
     codec: str | None = None,
+    fit: ImageFit | None = None,
 ) -> dict[str, Any]:
-    """Settings to change, by name: those of `--set NAME=VALUE`, `--bytes-per-sample`, `--psnr`, `--codec`."""
-    options = {"codec.bytes_per_sample": bytes_per_sample, "codec.psnr": psnr, "codec.name": codec}
+    """Settings to change, by name: those of `--set NAME=VALUE`, and those that have options of their own."""
+    options = {
+        "codec.bytes_per_sample": bytes_per_sample, "codec.psnr": psnr, "codec.name": codec, "fit": fit,
+    }  # fmt: skip
     parsed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if bytes_per_sample is not None and psnr is not None:
         raise BadSettings("--bytes-per-sample and --psnr exclude each other; give only one")
@@ -214,10 +236,6 @@ def parse_changes(
     return parsed
 
 
-def parse_shape(text: str) -> ImageShape:
-    """`--image-shape 3x32x32` as (channels, height, width)."""
-    found = re.fullmatch("([1-9][0-9]{0,5})x([1-9][0-9]{0,5})x([1-9][0-9]{0,5})", text.lower())
-    if found is None:
-        raise BadSettings(f"--image-shape {text[:40]} is not CHANNELSxHEIGHTxWIDTH; write e.g. 3x32x32")
-    channels, height, width = map(int, found.groups())
-    return channels, height, width
+def parse_shape(text: str) -> ImageSize:
+    """`--image-shape 64`, `64x64` or `3x64x64`."""
+    return parse_size(text, "--image-shape")

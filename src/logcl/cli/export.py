@@ -34,7 +34,10 @@ def export(
     ] = "npz",
     as_json: console.JsonOption = False,
 ) -> None:
-    """Write the replayed samples, in sample order: OUT.npz with x and y, or OUT/CLASS/INDEX.png."""
+    """Write the replayed samples, in sample order: OUT.npz with x and y, or OUT/CLASS/INDEX.png.
+
+    Of a memory of features, x are the features.
+    """
     from logcl.memory.memory import Memory
 
     memory = Memory.open(path)
@@ -63,10 +66,19 @@ def _check_is_free(path: Path) -> None:
 
 
 def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
-    """Write x (n, C, H, W) uint8 and y (n,) in blocks, so that main memory never holds all images."""
+    """Write x and y (n,) in blocks, so that main memory never holds all samples.
+
+    x: images (n, C, H, W), uint8, or features (n, D), float32.
+    """
     import numpy as np
 
-    shape = (now.n, *now.settings.image_shape)
+    from logcl.memory.featured import of_user
+
+    backbone = now.settings.backbone
+    shape: tuple[int, ...] = (now.n, *now.settings.image_shape)
+    values = "|u1"
+    if backbone is not None:
+        shape, values = (now.n, backbone.features), "<f4"
     kind = np.dtype(np.int64)
     if now.classes and isinstance(now.classes[0], str):
         kind = np.dtype(f"<U{max(map(len, map(str, now.classes))) or 1}")
@@ -78,10 +90,10 @@ def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
     numbers = np.empty(now.n, np.min_scalar_type(len(now.classes)))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         with archive.open("x.npy", "w", force_zip64=True) as file:
-            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            header = {"descr": values, "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(file, header)
             for start, x, y in now.pieces(progress):
-                file.write(x.numpy().data)
+                file.write(x.numpy().data if backbone is None else of_user(x, backbone).numpy().tobytes())
                 numbers[start : start + len(y)] = y
         with archive.open("y.npy", "w", force_zip64=True) as file:
             header = {"descr": kind.str, "fortran_order": False, "shape": (now.n,)}
@@ -93,9 +105,11 @@ def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
 
 def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
     """Write one folder per class and one file per sample, named by sample index."""
-    from logcl.streams.pixels import to_picture
+    from logcl.core.pictures import to_picture
 
     channels = now.settings.image_shape[0]
+    if now.settings.backbone is not None:
+        raise BadInput("this memory holds features, which are not images; use --format npz")
     if channels not in (1, 3, 4):
         raise BadInput(f"images with {channels} channels cannot be saved as PNG; use --format npz")
     names = _folder_names([str(label) for label in now.classes])

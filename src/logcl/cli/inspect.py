@@ -12,7 +12,8 @@ from logcl.cli import console
 from logcl.core.descriptions import described, description
 from logcl.core.errors import Damaged
 from logcl.core.inputs import Labels
-from logcl.core.settings import BasicSettings, Frozen
+from logcl.core.settings import BackboneSpec, BasicSettings, Frozen
+from logcl.core.sizes import shape_text
 from logcl.core.text import human_bytes, printable
 from logcl.core.trials import MirrorTrial, Trial
 from logcl.memory import claims, ledger
@@ -60,9 +61,8 @@ def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -
     # As it is in the file: up to format 3 there was none, and a forged one may be anything.
     codec = printable(settings.get("name") if isinstance(settings, dict) else "of an earlier version")
     console.out.print(
-        f"{path}: {about['samples']:,} samples of {len(about['classes'])} classes, images "
-        f"{'x'.join(map(str, about['image_shape']))}, preset {about['preset']}, codec {codec}, seed "
-        f"{about['seed']}"
+        f"{path}: {about['samples']:,} samples of {len(about['classes'])} classes, {_what(about)}, preset "
+        f"{about['preset']}, codec {codec}, seed {about['seed']}"
     )
     console.out.print(
         f"memory {human_bytes(about['memory_bytes'])}, classifier {human_bytes(about['classifier_bytes'])} "
@@ -101,6 +101,17 @@ def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -
             f"a training was interrupted after epoch {unfinished['epoch']} of {unfinished['epochs']}; `logcl "
             f"train` with the same settings continues it"
         )
+
+
+def _what(about: Mapping[str, Any]) -> str:
+    """What the samples are: images, or features of them."""
+    if about["backbone"] is None:
+        return f"images {shape_text(about['image_shape'])}"
+    backbone = BackboneSpec(**about["backbone"])
+    return (
+        f"{backbone.features:,} features of {printable(backbone.name)} (weights {backbone.weights[:8]}) from "
+        f"images {shape_text(backbone.image_shape)}"
+    )
 
 
 def _describe(path: Path) -> dict[str, Any]:
@@ -152,7 +163,7 @@ def _described(file: MemoryFile) -> dict[str, Any]:
         "memory_bytes": file.nbytes(),
         "classifier_bytes": len(model or b""),
         "file_bytes": file.file_bytes(),
-        "raw_bytes": manifest.n * math.prod(settings.image_shape),
+        "raw_bytes": manifest.n * math.prod(settings.input_shape),
         "max_generation": max_generation(manifest.last, settings.unit),
         "highest_generation": max((run.generation for run in runs), default=0),
         "classifier": {

@@ -43,7 +43,9 @@ def plan(
     samples: Annotated[str | None, _option("Samples at the end, e.g. 1e9, 10^9 or 1G.", "N")] = None,
     per_day: Annotated[str | None, _option("Samples that arrive per day.", "N")] = None,
     per_task: Annotated[str | None, _option("Samples per task; those of a day by default.", "N")] = None,
-    image_shape: Annotated[str | None, _option("Shape of the images, without a MEMORY.", "CxHxW")] = None,
+    image_shape: Annotated[
+        str | None, _option("Size of the images, e.g. 224 or 3x224x224, without a MEMORY.", "SIZE")
+    ] = None,
     unit: Annotated[int | None, _option("Samples per unit, without a MEMORY.", min=1)] = None,
     nodes: Annotated[int, _option("Machines.", min=1)] = 1,
     cores: Annotated[int | None, _option("Cores per machine; those of this one by default.", min=1)] = None,
@@ -151,7 +153,7 @@ def _memory_costs(
         levels = sum(name.startswith("level-") for name in sizes)
         total = sum(size for name, size in sizes.items() if name.startswith(("level-", "weights-")))
     elif image_shape is not None:
-        settings = override(preset("fast", parse_shape(image_shape)), {"unit": unit} if unit else {})
+        settings = override(preset("fast", parse_shape(image_shape).shape()), {"unit": unit} if unit else {})
     else:
         raise BadSettings("--simulate needs a MEMORY or an --image-shape, e.g. --image-shape 3x224x224")
     costs = pick_costs(settings.image_shape, *codec_of(settings), settings.classifier.width)

@@ -33,7 +33,7 @@ def predict(
         )
     rows = []
     with console.job("nothing was changed") as progress:
-        for names, x in read_images(images, classifier.image_shape, progress):
+        for names, x in read_images(images, classifier.image_shape, progress, fit=memory.settings.fit):
             for name, probabilities in zip(names, classifier.predict_proba(x), strict=True):
                 label = classifier.classes[int(probabilities.argmax())]
                 rows.append({"image": name, "label": label, "probability": float(probabilities.max())})

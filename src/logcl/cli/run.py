@@ -52,6 +52,9 @@ def run(
     bytes_per_sample: console.BytesOption = None,
     psnr: console.PsnrOption = None,
     codec: console.CodecOption = None,
+    image_shape: console.ShapeOption = None,
+    fit: console.FitOption = None,
+    backbone: console.BackboneOption = None,
     changes: console.SetOption = None,
     quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
@@ -62,16 +65,19 @@ def run(
     """
     from logcl.experiments import checkpoint
     from logcl.experiments import run as experiment
+    from logcl.experiments.featured import featured
     from logcl.memory.presets import BUDGETS, USUAL_BUDGET
     from logcl.memory.presets import preset as preset_settings
     from logcl.memory.settings import override
     from logcl.methods import METHODS, find, options_of
     from logcl.methods.parts.exemplars import check_budget
+    from logcl.nn import backbones
     from logcl.streams import Named, open_stream, resolve
 
     named = [name.strip() for name in method.split(",")]
     names = list(dict.fromkeys(find(name).name for name in (METHODS if named == ["all"] else named)))
-    asked = console.parse_changes(changes, bytes_per_sample, psnr, codec)
+    asked = console.parse_changes(changes, bytes_per_sample, psnr, codec, fit)
+    size = console.parse_shape(image_shape) if image_shape is not None else None
     experiment.evaluate_every(evaluate)
     if "seed" in asked:
         raise BadSettings("--set seed is not allowed here; use --seed")
@@ -92,11 +98,21 @@ def run(
     finished = {} if overwrite else _finished(folders)
     safe = f"finished tasks are kept; resume with the same command{' without --overwrite' * overwrite}"
     with console.job(safe, quiet=quiet) as progress:
+        network = None if backbone is None else backbones.named(backbone, size and size.shape())
 
         @lru_cache(maxsize=1)  # cells of one seed follow each other
         def opened(number: int) -> tuple[Stream, Settings]:
-            stream = open_stream(found, data_dir=data_dir, tasks=tasks, seed=number, progress=progress)
-            settings = preset_settings(preset, stream.image_shape, dataset)
+            # Image files are read at the size that the backbone takes; it resizes all other images.
+            files = isinstance(found, Path) and found.is_dir()
+            wanted = size if network is None else network.spec.image_shape if files else None
+            stream = open_stream(
+                found, data_dir=data_dir, tasks=tasks, seed=number, image_shape=wanted,
+                fit=fit or "crop", progress=progress,
+            )  # fmt: skip
+            if network is not None:
+                stream = featured(stream, network, progress)
+            spec = None if network is None else network.spec
+            settings = preset_settings(preset, stream.image_shape, dataset, spec)
             return stream, experiment.settled(override(settings, {**asked, "seed": number}), stream)
 
         for (name, number), result in finished.items():

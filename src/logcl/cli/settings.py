@@ -39,14 +39,17 @@ def show_preset(
     changes: console.SetOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Show every setting of a preset: its name, value and meaning. The default image shape is 1x28x28."""
+    """Show every setting of a preset: its name, value and meaning.
+
+    The default image shape is 1x28x28; a size without channels is for colour images.
+    """
     from logcl.core.settings import described
     from logcl.memory.presets import preset
     from logcl.memory.settings import override
     from logcl.streams.catalog import named
 
     default = named(dataset).image_shape if dataset else (1, 28, 28)
-    shape = console.parse_shape(image_shape) if image_shape is not None else default
+    shape = console.parse_shape(image_shape).shape() if image_shape is not None else default
     rows = list(described(override(preset(name, shape, dataset), console.parse_changes(changes))))
     if as_json:
         console.print_json({"preset": name, "dataset": dataset, "settings": _records(rows)})

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, FailFast, Field
 
 from logcl.core.errors import BadInput
-from logcl.core.settings import ImageShape
+from logcl.core.settings import ImageFit, ImageShape
 
 LONGEST_LABEL = 1000
 """Characters. In a numpy array every string takes as much room as the longest one."""
@@ -38,21 +38,71 @@ Labels = Annotated[tuple[Label, ...], FailFast(), AfterValidator(distinct)]
 """The classes in a memory file: distinct, all integers or all strings."""
 
 
-def as_pixels(images: Any, image_shape: ImageShape) -> NDArray[np.uint8]:
+def as_pixels(images: Any, image_shape: ImageShape, fit: ImageFit = "crop") -> NDArray[np.uint8]:
     """Images as (n, C, H, W) uint8.
 
-    Accepts arrays and tensors of integers in 0 to 255 or floats in [0, 1], with shape (n, C, H, W), or
-    (n, H, W) if there is one channel.
+    Accepts arrays and tensors, or lists of them, of integers in 0 to 255 or floats in [0, 1], with shape
+    (n, C, H, W), else (n, H, W, C), or (n, H, W) if there is one channel; and lists of PIL images of any mode
+    and size, which alone are resized, as `fit` says.
     """
+    channels, height, width = shape = tuple(image_shape)
+    if (pictures := as_pictures(images)) is not None:
+        from logcl.core.pictures import pixels_of
+
+        pixels = np.empty((len(pictures), *shape), np.uint8)
+        for number, picture in enumerate(pictures):
+            pixels[number] = pixels_of(picture, (channels, height, width), fit, f"image {number}")
+        return pixels
     array = as_array(images)
-    shape = tuple(image_shape)
-    if array.ndim == 3 and shape[0] == 1:
+    if array.ndim == 3 and channels == 1:
         array = array[:, None]
+    elif array.ndim == 4 and array.shape[1:] != shape and array.shape[1:] == (height, width, channels):
+        array = array.transpose(0, 3, 1, 2)
     if array.ndim != 4 or array.shape[1:] != shape:
-        wanted = f"(n, {shape[0]}, {shape[1]}, {shape[2]})"
-        also = f" or (n, {shape[1]}, {shape[2]})" if shape[0] == 1 else ""
-        raise BadInput(f"images have shape {array.shape}; this memory takes {wanted}{also}")
-    return to_uint8(array)
+        also = f" or (n, {height}, {width})" if channels == 1 else f" or (n, {height}, {width}, {channels})"
+        raise BadInput(
+            f"images have shape {array.shape}; this memory takes (n, {channels}, {height}, {width}){also}, "
+            f"and PIL images of any size"
+        )
+    return np.ascontiguousarray(to_uint8(array))
+
+
+def as_pictures(images: Any) -> list[Any] | None:
+    """The PIL images of a list, tuple or array, or a single one as a list; None for other images."""
+    from PIL.Image import Image  # a command that reads no images does not need it
+
+    if isinstance(images, Image):
+        return [images]
+    given = list(images) if isinstance(images, (list, tuple)) or _is_objects(images) else []
+    if not any(isinstance(image, Image) for image in given):
+        return None
+    for number, image in enumerate(given):
+        if not isinstance(image, Image):
+            kind = type(image).__name__
+            raise BadInput(
+                f"image {number} is of type {kind}, others are PIL images; pass one kind of images"
+            )
+    return given
+
+
+def channels_of(images: Any, height: int, width: int) -> int:
+    """Channels of images of this size: 1 if all are grey. Of images of another size, which are refused, 3."""
+    if (pictures := as_pictures(images)) is not None:
+        from logcl.core.pictures import is_grey
+
+        return 1 if all(map(is_grey, pictures)) else 3
+    shape = as_array(images).shape
+    if len(shape) == 3:
+        return 1
+    if len(shape) != 4:
+        return 3
+    if shape[2:] == (height, width):
+        return int(shape[1])
+    return int(shape[3]) if shape[1:3] == (height, width) else 3
+
+
+def _is_objects(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1
 
 
 def to_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
@@ -141,6 +191,8 @@ def as_array(values: Any) -> NDArray[Any]:
     if np.ma.is_masked(values):
         raise BadInput("some values of an array are masked; fill or remove them and pass a dense array")
     try:
+        if isinstance(values, (list, tuple)) and any(hasattr(value, "detach") for value in values):
+            values = [_from_tensor(value) if hasattr(value, "detach") else value for value in values]
         return np.asarray(values)
     except ValueError as error:
         raise BadInput(

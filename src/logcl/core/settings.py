@@ -30,11 +30,14 @@ def _checked_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
 ImageShape = Annotated[tuple[int, int, int], AfterValidator(_checked_shape)]
 """Channels, height, width."""
 
+ImageFit = Literal["crop", "pad", "stretch"]
+"""How images of another aspect ratio get the shape of a memory."""
+
 AutoencoderNetwork = Literal["mlp", "conv", "binplay", "superposed"]
 MOST_ADDRESS_BITS = 20
 """The largest table of a `superposed` decoder has 2^20 rows."""
 Precision = Literal["int8", "half"]
-ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18", "linear", "hidden", "head"]
+ClassifierNetwork = Literal["convnet", "mlp", "lenet", "resnet18", "linear", "hidden"]
 _MOST_NAMES = 1000  # per group of settings
 
 
@@ -120,6 +123,9 @@ class BasicSettings(Frozen):
     """Preset that the settings were derived from."""
     image_shape: ImageShape
     """Channels, height, width of the samples in the memory: images, or features as images of one row."""
+    fit: ImageFit = "stretch"
+    """How image files of another aspect ratio get this shape: `crop` to the middle, `pad` with the colour of
+    their edges, or `stretch`, as in files from before there was a choice."""
     backbone: BackboneSpec | None = None
     """The network that computes the features; None: the memory holds images."""
     unit: int = Field(512, ge=1, le=2**40)
@@ -136,7 +142,7 @@ class BasicSettings(Frozen):
 class ClassifierSettings(Recipe):
     """The global model, trained on replay of the whole memory."""
 
-    network: ClassifierNetwork = "convnet"
+    network: ClassifierNetwork | Literal["head"] = "convnet"
     """`convnet`: small and fast; `mlp`: for tiny images; `lenet`, `resnet18`: as published; `linear`,
     `hidden` (one hidden layer), or `head`, the better one on held-out samples: for features of a backbone."""
     width: int = Field(16, ge=1, le=4096)
@@ -158,7 +164,7 @@ class ClassifierSettings(Recipe):
     """Fraction of the epochs and steps that a warm start takes."""
 
 
-def check_size(network: ClassifierNetwork, image_shape: ImageShape) -> None:
+def check_size(network: str, image_shape: ImageShape) -> None:
     """Refuse images that are too small for the strides of a network."""
     _, height, width = image_shape
     if network == "lenet" and min(height, width) < 8:

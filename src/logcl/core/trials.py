@@ -18,8 +18,10 @@ class Trial(Frozen):
     """Accuracy that it costs a probe; None if it was not measured."""
 
     def __str__(self) -> str:
-        quality = f"{self.psnr:.1f} dB" if self.loss is None else f"{100 * self.loss:+.1f} points of error"
-        return f"{self.codec} {self.bytes_per_sample:.1f} B per sample at {quality}"
+        if self.loss is None:
+            return f"{self.codec} {self.bytes_per_sample:.1f} B per sample at {self.psnr:.1f} dB"
+        points = f"{-100 * self.loss:+.1f} points of accuracy"
+        return f"{self.codec}: {self.bytes_per_sample:.1f} B per sample, {points}"
 
 
 class MirrorTrial(Frozen):

@@ -30,7 +30,7 @@ from logcl.experiments.checkpoint import Checkpoint, Earlier
 from logcl.experiments.result import Result, TaskRecord, make_folder
 from logcl.memory.choosing import choose_mirror
 from logcl.memory.presets import USUAL_BUDGET
-from logcl.memory.settings import Settings
+from logcl.memory.settings import Settings, override
 from logcl.methods import Method, Problem
 from logcl.methods.parts.protocol import Clock
 from logcl.streams import Stream
@@ -60,6 +60,8 @@ def run(
     equals that of an uninterrupted run. With `earlier="continue"` a folder that holds another run is refused.
     """
     progress, clock = progress or Silent(), Clock()
+    if settings.classifier.network == "head":  # all methods have the same network
+        settings = override(settings, {"classifier.network": "hidden"})
     every = evaluate_every(evaluate)
     if not len(stream.test_y):
         raise BadInput(f"{stream.name} has no test samples; give every class at least two samples")

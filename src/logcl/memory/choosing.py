@@ -41,15 +41,20 @@ class Choice(Frozen):
 
 
 def choose(
-    settings: Settings, x: NDArray[np.uint8], y: NDArray[np.int64], progress: Progress | None = None
+    settings: Settings,
+    x: NDArray[np.uint8],
+    y: NDArray[np.int64],
+    progress: Progress | None = None,
+    samples: int | None = None,
 ) -> tuple[Settings, Choice | None]:
     """Settings with what was measured in place of `auto`, or with a rate where it is open; and the choice.
 
-    Other settings are returned as they are, with None. x, y: images and class numbers of the first task.
+    Other settings are returned as they are, with None. x, y: images and class numbers of the first task;
+    samples: how many that has, if these are only some of them.
     """
     settings, mirror = choose_mirror(settings, x, y)
     asked = settings.codec
-    chosen = _choose_codec(settings, x, y, progress or Silent())
+    chosen = _choose_codec(settings, x, y, progress or Silent(), samples or len(x))
     if chosen is None:
         return settings, None if mirror is None else Choice(mirror=mirror)
     codec, trials = chosen
@@ -68,9 +73,9 @@ def choose_mirror(
 
 
 def _choose_codec(
-    settings: Settings, x: NDArray[np.uint8], y: NDArray[np.int64], progress: Progress
+    settings: Settings, x: NDArray[np.uint8], y: NDArray[np.int64], progress: Progress, samples: int
 ) -> tuple[CodecSettings, tuple[Trial, ...]] | None:
-    """The best codec and all trials; None if the codec is given."""
+    """The best codec for so many samples and all trials; None if the codec is given."""
     asked = settings.codec
     if (found := asked.measured(x, y, progress)) is not None:
         return found
@@ -79,7 +84,7 @@ def _choose_codec(
     candidates = [
         suited
         for name in registry.names()
-        if (suited := registry.find(name).Settings.candidate(settings.image_shape, len(x))) is not None
+        if (suited := registry.find(name).Settings.candidate(settings.image_shape, samples)) is not None
     ]
     if not candidates:
         raise BadSettings("no codec suits these images; choose one with --codec NAME")
@@ -89,7 +94,7 @@ def _choose_codec(
     with progress.track("choosing a codec", len(candidates)) as advance:
         for candidate in candidates:
             complete = type(candidate).model_validate({**candidate.model_dump(), **target})
-            tried.append((_trial(complete, some, _GROWTH * len(x), settings.seed), complete))
+            tried.append((_trial(complete, some, _GROWTH * samples, settings.seed), complete))
             advance()
     tried.sort(key=lambda pair: _rank(pair[0], asked))
     return tried[0][1], tuple(trial for trial, _ in tried)

@@ -15,12 +15,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
-from logcl.core.inputs import Label, Labels, as_pixels
+from logcl.core.inputs import Label, Labels
 from logcl.core.progress import Callback, Progress, Silent, WithCallbacks
 from logcl.core.settings import (
     MOST_SAMPLES,
+    BackboneSpec,
     ClassifierSettings,
     Frozen,
+    ImageFit,
     ImageShape,
     Precision,
     changed,
@@ -28,16 +30,18 @@ from logcl.core.settings import (
 )
 from logcl.core.text import printable
 from logcl.memory import classifier_limits as limits
+from logcl.memory import heads
 from logcl.memory.classifier_job import check_minutes, learn
+from logcl.memory.featured import OnFeatures, as_samples, of_user
 from logcl.memory.interrupted import Keeper, Unfinished, kept
 from logcl.memory.lineage import has_grown_from
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
-from logcl.nn import blobs, networks
+from logcl.nn import backbones, blobs, networks
+from logcl.nn.backbones import Backbone
 from logcl.nn.classification import averages, formatted, new_network, predict_proba
 from logcl.nn.device import choose_device
 from logcl.nn.engines import Engine, Job, Local
-from logcl.nn.images import to_unit
 from logcl.nn.training import Work, generator_for, shortened
 
 _PRECISION: Precision = "half"  # of stored weights; a network of the caller's is stored as it is
@@ -63,6 +67,8 @@ class Description(Frozen):
     """Number of samples in the memory when the model was trained."""
     memory: str = Field(max_length=64)
     """Digest of the memory at that time; the model is up to date as long as it is the same."""
+    backbone: BackboneSpec | None = None
+    """The network whose features it takes; None: it takes images."""
     mirrored: bool = False
     """Whether predictions are averages over an image and its mirror image."""
 
@@ -71,10 +77,20 @@ class Classifier:
     """A trained global model, from `Classifier.train` or `Classifier.load`."""
 
     def __init__(
-        self, about: Description, network: nn.Module, last: Description | None = None, resumed: int = 0
+        self,
+        about: Description,
+        network: nn.Module,
+        last: Description | None = None,
+        resumed: int = 0,
+        given: Backbone | None = None,
+        *,
+        fit: ImageFit,
     ) -> None:
         self.about = about
+        self.fit = fit
+        """How the memory resizes images, and so the classifier."""
         self.network = network
+        self.given = given
         self.last = last
         """Describes the model of a warm start; None if trained from scratch, or loaded."""
         self.resumed = resumed
@@ -98,17 +114,18 @@ class Classifier:
         their local models decode and label them, and white noise hides which decoder an image came from.
 
         network: any module that maps float images (n, C, H, W) in [0, 1] to scores (n, classes), classes as
-        in `memory.classes`; trained in place from its current weights. Default: the network of the memory's
-        settings, from random weights or, with `warm_start`, from the previous global model.
+        in `memory.classes`; if the memory has a backbone, it takes features (n, D). It is trained in place
+        from its current weights. Default: the network of the memory's settings, from random weights or, with
+        `warm_start`, from the previous global model.
         recipe: training settings, or some of them by name, e.g. {"epochs": 3}; by default the memory's.
-        minutes: the time there is. If the recipe takes longer, as measured before it starts, it has fewer epochs
-        or steps, and its learning rate reaches zero all the same. How long is told to `progress`.
+        minutes: the time there is. A recipe that takes longer, as measured before it starts, gets fewer
+        epochs or steps, and its learning rate reaches zero all the same. How long is told to `progress`.
         engine: where to train, by default in this process; see `logcl.nn.engines`.
         callbacks: called with each `Moment`; see `logcl.integrations.logs`.
 
         If it is interrupted in this process, the last finished epoch is kept in the file. The same training
-        continues from it and ends with the same weights, or sooner with `minutes`; another one, or a change of
-        the memory, drops it.
+        continues from it and ends with the same weights, or sooner with `minutes`; another one, or a change
+        of the memory, drops it.
         """
         check_minutes(minutes)
         memory.file.check_writable()  # before the training, not after it
@@ -125,10 +142,10 @@ class Classifier:
         about: networks.ClassifierSpec | OwnNetwork
         last = None
         if network is None:
-            chosen = {"network": settings.network, "width": settings.width, "classes": len(now.classes)}
-            about = parse_as(networks.ClassifierSpec, {**chosen, "image_shape": now.settings.image_shape})
+            settings = heads.decided(now, settings, work)
+            about = networks.ClassifierSpec.of(settings, now.settings.image_shape, len(now.classes))
             if not _asked(recipe):
-                limits.check_network(about, now.settings, memory.path)
+                limits.check_network(about, memory.path)
             last = _last(memory, about) if settings.warm_start else None
             if last is not None:
                 # Another seed than last time: the network would overfit to a repetition of the same noise.
@@ -139,8 +156,14 @@ class Classifier:
                 _take_over(network, now.classes, last)
         else:
             about = _described(network, now)
+        backbone = now.settings.backbone
         description = Description(
-            network=about, classes=now.classes, samples=now.n, memory=now.digest, mirrored=averages(settings)
+            network=about,
+            classes=now.classes,
+            samples=now.n,
+            memory=now.digest,
+            backbone=backbone,
+            mirrored=averages(settings),
         )
         engine = engine or Local()
         # A generator cannot be sent to another process, but its state can.
@@ -153,6 +176,9 @@ class Classifier:
         keep = keeper if isinstance(engine, Local) else None
         tell = not (progress is None or isinstance(progress, Silent))
         how = (start, state, keep, at_once, spare, minutes, tell)
+        inner = network
+        if backbone is not None and isinstance(about, OwnNetwork):
+            network = OnFeatures(network, backbone)
         job = Job("the global model", learn, (now, network, settings, *how))
         try:
             trained = engine.together(job, work.progress)
@@ -164,10 +190,11 @@ class Classifier:
         if not isinstance(about, OwnNetwork):
             blobs.round_weights(network, _PRECISION)  # it predicts what it will after being stored and loaded
         memory.file.write_classifier(
-            blobs.pack(description, _weights(description, network)),
+            blobs.pack(description, _weights(description, inner)),
             lambda header, parts: has_grown_from(now, header, parts, memory.path),
         )
-        return Classifier(description, network, last.about if last else None, resumed)
+        previous = last.about if last else None
+        return Classifier(description, inner, previous, resumed, memory.given, fit=now.settings.fit)
 
     @staticmethod
     def load(memory: Memory, network: nn.Module | None = None) -> Classifier:
@@ -177,7 +204,7 @@ class Classifier:
         """
         name = f"{memory.path}: the global model"
         about, tensors = _read(memory, name)
-        spec = about.network
+        spec, fit = about.network, memory.settings.fit
         if isinstance(spec, OwnNetwork):
             if network is None:
                 blobs.check_finite(tensors, name)  # all that `logcl verify` can say of it
@@ -186,13 +213,12 @@ class Classifier:
                     f"Classifier.load(memory, network=...), or train one with `logcl train {memory.path}`"
                 )
             blobs.fill(network, tensors, "network", name)
-            return Classifier(about, network.to(choose_device()).eval())
+            return Classifier(about, network.to(choose_device()).eval(), given=memory.given, fit=fit)
         if network is not None:
             raise BadInput(f"{name} is a {spec.network} of LogCL's own; load it without network=")
         limits.check_width(spec.widest, memory.path)
-        return Classifier(
-            about, formatted(blobs.restore(networks.classifier, spec, tensors, "network", name))
-        )
+        own = formatted(blobs.restore(networks.classifier, spec, tensors, "network", name))
+        return Classifier(about, own, given=memory.given, fit=fit)
 
     @staticmethod
     def describe(memory: Memory) -> Description:
@@ -212,7 +238,16 @@ class Classifier:
     @property
     def image_shape(self) -> ImageShape:
         """Channels, height, width of its input images."""
-        return self.about.network.image_shape
+        backbone = self.about.backbone
+        return self.about.network.image_shape if backbone is None else backbone.image_shape
+
+    @property
+    def backbone(self) -> Backbone | None:
+        """The network whose features it takes; None: it takes images."""
+        spec = self.about.backbone
+        if spec is None or (self.given is not None and self.given.spec == spec):
+            return None if spec is None else self.given
+        return backbones.matching(spec)
 
     def is_current(self, memory: Memory) -> bool:
         """Whether the memory is unchanged since this model was trained."""
@@ -229,15 +264,23 @@ class Classifier:
 
     def predict_proba(self, images: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes`."""
-        pixels = as_pixels(images, self.image_shape)
+        spec, backbone = self.about.network, self.about.backbone
+        pixels = as_samples(images, spec.image_shape, backbone, lambda: self.backbone, fit=self.fit)
         if not len(pixels):
             return np.empty((0, len(self.classes)), dtype=np.float32)
-        spec = self.about.network
+        own = isinstance(spec, OwnNetwork)
+        network = OnFeatures(self.network, backbone) if own and backbone is not None else self.network
         widest = 0 if isinstance(spec, OwnNetwork) else spec.widest
-        probabilities = predict_proba(self.network, pixels, widest, mirrored=self.about.mirrored)
+        probabilities = predict_proba(network, pixels, widest, mirrored=self.about.mirrored)
         if not np.isfinite(probabilities).all():
             raise Damaged("the classifier gives NaN for some image; train it again with `logcl train`")
         return probabilities
+
+
+def stored_bytes(spec: networks.ClassifierSpec, network: nn.Module) -> int:
+    """Bytes of a classifier in the file, about: its classes have names as well."""
+    about = Description(network=spec, classes=tuple(range(spec.classes)), samples=0, memory="")
+    return len(blobs.pack(about, _weights(about, network)))
 
 
 def _weights(about: Description, network: nn.Module) -> dict[str, Tensor]:
@@ -263,7 +306,8 @@ def _read(memory: Memory, name: str) -> tuple[Description, dict[str, Tensor]]:
     if about.network.classes != len(about.classes):
         raise Damaged(f"{name} does not fit its classes; train it again with `logcl train`")
     # Convolutions accept images of any size: a forged size would not contradict their weights.
-    if about.network.image_shape != memory.settings.image_shape:
+    settings = memory.settings
+    if (about.network.image_shape, about.backbone) != (settings.image_shape, settings.backbone):
         raise Damaged(f"{name} takes images of another shape; train it again with `logcl train`")
     return about, tensors
 
@@ -314,7 +358,7 @@ def _described(network: nn.Module, now: Snapshot) -> OwnNetwork:
     x, _ = now.fetch(now.live[:2])
     network.eval()
     with torch.no_grad():
-        scores = network(to_unit(x.to(choose_device())))
+        scores = network(of_user(x, now.settings.backbone).to(choose_device()))
     wanted = (len(x), len(now.classes))
     if not isinstance(scores, Tensor) or tuple(scores.shape) != wanted:
         found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__

@@ -46,8 +46,8 @@ def learn(
     """Train a network on one process's shard of the samples; returns its weights.
 
     start: state of the random generator. resume, keep: see `Work`. at_once: see `train_on`. spare: bytes that
-    decoded images may take. minutes: the time there is for training; None: as long as the settings take. tell:
-    whether to tell how long it will take.
+    decoded images may take. minutes: the time there is; None: as long as the settings take. tell: whether to
+    tell how long it will take.
 
     Each process decodes only its own samples. Gradients are averaged over processes after every batch, and
     the batch size is divided among them.
@@ -76,9 +76,13 @@ def learn(
     pace = None
     if tell or minutes is not None:
         part = min(at_once or settings.batch_size, settings.batch_size)
-        speed = seconds_per_image(network, lambda rows: batch_loss(network, *fetch(rows), settings), count, part)
+
+        def loss(rows: Tensor) -> Tensor:
+            return batch_loss(network, *fetch(rows), settings)
+
+        speed = averaged(seconds_per_image(network, loss, count, part))
         left = None if minutes is None else averaged(60 * minutes - (time.monotonic() - begun))
-        pace = Pace(averaged(speed), left)  # of all processes, which must take the same number of steps
+        pace = Pace(speed, left)  # of all processes, which must take the same number of steps
     work = Work(generator, progress, "global model", keep, resume, pace)
     train_on(trained, fetch, count, settings, work, at_once)
     return {name: value.cpu() for name, value in network.state_dict().items()}

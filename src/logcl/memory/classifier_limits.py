@@ -1,7 +1,7 @@
 """What training and loading a classifier may take: bounds that the size of the memory file justifies.
 
 Settings and descriptions come from the file, which may be forged. What a caller asks for explicitly is not
-limited, nor is the network that is this package's own default for images up to 256 pixels a side.
+limited.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from pathlib import Path
 from logcl.core.errors import BadSettings
 from logcl.core.settings import ClassifierSettings
 from logcl.core.text import human_bytes
-from logcl.memory.presets import preset
-from logcl.memory.settings import Settings
 from logcl.nn import networks
 from logcl.nn.training import total_steps
 
@@ -24,13 +22,12 @@ _IMAGE, _IMAGE_PER_BYTE = 2**28, 64  # of the activations of one image in `predi
 _VISITS, _EPOCHS = 2**22, 1000  # samples that a recipe from the file may visit, or visits per sample
 # What training takes: for any network, and per weight, of which there are a gradient, two moments and copies.
 _STEP, _PER_WEIGHT = 80_000_000, 28
-_USUAL_SIDE = 256  # of photographs for which the default network is accepted, whatever it takes
 
 
-def check_network(spec: networks.ClassifierSpec, settings: Settings, path: Path) -> None:
+def check_network(spec: networks.ClassifierSpec, path: Path) -> None:
     """Refuse to train a network that takes more memory than the size of the file justifies."""
     needed = _STEP + _per_image(spec) + _PER_WEIGHT * networks.weight_count(spec)
-    if needed > _TRAINING + _TRAINING_PER_BYTE * path.stat().st_size and not _usual(spec, settings):
+    if needed > _TRAINING + _TRAINING_PER_BYTE * path.stat().st_size:
         raise BadSettings(
             f"{path}: training its classifier takes {human_bytes(needed)} of memory, more than a file "
             f"of this size justifies; train the narrowest with `logcl train --set classifier.width=1`, or "
@@ -73,10 +70,3 @@ def room(spec: networks.ClassifierSpec | None, stored: int) -> tuple[int | None,
 def _per_image(spec: networks.ClassifierSpec) -> int:
     """Bytes of activations and their gradients that training takes for one image."""
     return 8 * spec.activations
-
-
-def _usual(spec: networks.ClassifierSpec, settings: Settings) -> bool:
-    """Whether it is the default network for images of this shape, and they are not large."""
-    usual = preset("fast", settings.image_shape).classifier
-    same = (spec.network, spec.width) == (usual.network, usual.width)
-    return same and max(settings.image_shape) <= _USUAL_SIDE

@@ -12,9 +12,9 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from logcl.core.images import rows_at_once
 from logcl.core.sharding import Shard
+from logcl.memory.featured import of_user
 from logcl.memory.random_access import RandomAccess
 from logcl.memory.snapshot import Snapshot
-from logcl.nn.images import to_unit
 
 
 class ReplayDataset(Dataset[tuple[Tensor, int]]):
@@ -40,7 +40,10 @@ class ReplayDataset(Dataset[tuple[Tensor, int]]):
     def __getitems__(self, positions: Sequence[int]) -> list[tuple[Tensor, int]]:
         """Several samples at once; `DataLoader` calls this by itself."""
         x, y = self._samples.fetch(np.asarray(positions, dtype=np.intp))
-        return list(zip(to_unit(x), self.snapshot.label_values[y].tolist(), strict=True))
+        return list(zip(self._values(x), self.snapshot.label_values[y].tolist(), strict=True))
+
+    def _values(self, x: Tensor) -> Tensor:
+        return of_user(x, self.snapshot.settings.backbone)
 
 
 class ReplayStream(IterableDataset[tuple[Tensor, Any]]):
@@ -74,7 +77,10 @@ class ReplayStream(IterableDataset[tuple[Tensor, Any]]):
             x, classes = self._samples.fetch(order[start : start + block])
             y = torch.from_numpy(values[classes])
             if self.batch_size is None:
-                yield from zip(to_unit(x), y.tolist(), strict=True)
+                yield from zip(self._values(x), y.tolist(), strict=True)
                 continue
             for at in range(0, len(y), self.batch_size):
-                yield to_unit(x[at : at + self.batch_size]), y[at : at + self.batch_size]
+                yield self._values(x[at : at + self.batch_size]), y[at : at + self.batch_size]
+
+    def _values(self, x: Tensor) -> Tensor:
+        return of_user(x, self.snapshot.settings.backbone)

@@ -6,30 +6,34 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from logcl.core import features
 from logcl.core.errors import BadInput
-from logcl.core.inputs import as_array, as_pixels, to_uint8
+from logcl.core.inputs import as_array, as_pictures, as_pixels, to_uint8
 from logcl.core.progress import Progress
-from logcl.core.settings import BackboneSpec, BasicSettings
+from logcl.core.settings import BackboneSpec, ImageFit, ImageShape
 from logcl.nn.backbones import Backbone
+from logcl.nn.images import to_unit
 
 
 def as_samples(
     given: Any,
-    settings: BasicSettings,
+    image_shape: ImageShape,
+    spec: BackboneSpec | None,
     backbone: Callable[[], Backbone | None],
     progress: Progress | None = None,
+    fit: ImageFit = "crop",
 ) -> NDArray[np.uint8]:
-    """Images, or features of them, as the samples (n, *settings.image_shape) of a memory.
+    """Images, or features of them, as the samples (n, *image_shape) of a memory with this backbone or none.
 
     backbone: called only if there are images whose features have to be computed.
     """
-    spec = settings.backbone
     if spec is None:
-        return as_pixels(given, settings.image_shape)
-    array = as_array(given)
+        return as_pixels(given, image_shape, fit)
+    array = as_pixels(given, spec.image_shape, fit) if as_pictures(given) else as_array(given)
     if array.shape[1:] == spec.sample_shape and array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.ndim == 2:
@@ -37,13 +41,15 @@ def as_samples(
     if array.ndim == 3:
         array = array[:, None]
     channels = spec.image_shape[0]
+    if array.ndim == 4 and array.shape[1] not in (1, channels) and array.shape[3] in (1, channels):
+        array = array.transpose(0, 3, 1, 2)
     if array.ndim != 4 or array.shape[1] not in (1, channels):
         raise BadInput(
-            f"images have shape {array.shape}; this memory takes (n, {channels}, height, width), or features "
-            f"(n, {spec.features})"
+            f"images have shape {array.shape}; this memory takes (n, {channels}, height, width), (n, "
+            f"height, width, {channels}), PIL images, or features (n, {spec.features})"
         )
     network = backbone()
-    assert network is not None
+    assert network is not None  # there is a spec
     return network.samples(to_uint8(array), progress)
 
 
@@ -57,3 +63,25 @@ def _stored(array: NDArray[Any], spec: BackboneSpec) -> NDArray[np.uint8]:
         row = int(np.argwhere(~np.isfinite(array))[0][0])
         raise BadInput(f"features {row} have NaN or infinite values; remove them")
     return features.to_bytes(array, spec.scale)[:, None, None, :]
+
+
+def of_user(samples: Tensor, spec: BackboneSpec | None) -> Tensor:
+    """Samples as users get them: images (n, C, H, W) in [0, 1], or features (n, D)."""
+    if spec is None:
+        return to_unit(samples)
+    return torch.from_numpy(features.from_bytes(samples.numpy().reshape(len(samples), -1), spec.scale))
+
+
+class OnFeatures(nn.Module):
+    """A network of the user's that classifies features (n, D), as one that takes samples of a memory."""
+
+    def __init__(self, network: nn.Module, spec: BackboneSpec) -> None:
+        super().__init__()
+        self.network = network
+        table = features.from_bytes(np.arange(256, dtype=np.uint8), spec.scale)
+        self.register_buffer("table", torch.from_numpy(table), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 1, 1, D) in [0, 1] → (n, classes)."""
+        scores: Tensor = self.network(self.get_buffer("table")[(x * 255).round().long().flatten(1)])
+        return scores

@@ -27,6 +27,7 @@ from logcl.core.text import printable
 from logcl.memory.file.header import LEDGER
 
 _LARGEST = 2**26  # bytes that a part is inflated to
+_DIGEST = 32  # bytes of a SHA-256
 
 
 Source = Annotated[str, Field(max_length=4096)]
@@ -77,12 +78,10 @@ def new_entry(start: int, x: NDArray[np.uint8], labels: Sequence[Label], source:
         raise BadInput(
             f"source is {printable(source)[:100]!r}; give a text of up to 4,096 characters"
         ) from error
-    each = [hashlib.sha256(image.data).digest() for image in np.ascontiguousarray(x)]
-    labels_of: dict[bytes, dict[Label, None]] = {}
-    for image, label in zip(each, labels, strict=True):
-        labels_of.setdefault(image, {})[label] = None
-    if unclear := [list(found) for found in labels_of.values() if len(found) > 1]:
-        first, second = (printable(label) for label in unclear[0][:2])
+    each = image_digests(x)
+    order = each.argsort(kind="stable")
+    if unclear := contradictions(each, order, labels):
+        first, second = (printable(labels[row]) for row in min(unclear))
         count = "1 image has" if len(unclear) == 1 else f"{len(unclear):,} images have"
         warnings.warn(
             f"{printable(source) or 'this task'}: {count} identical copies under another label, the first "
@@ -93,8 +92,30 @@ def new_entry(start: int, x: NDArray[np.uint8], labels: Sequence[Label], source:
     return Entry(
         start=start, stop=start + len(x) - 1, when=datetime.now(timezone.utc).replace(microsecond=0),
         source=source, classes=tuple(dict.fromkeys(labels)), digest=content_digest(x, labels),
-        images=hashlib.sha256(b"".join(sorted(each))).hexdigest()[:32],
+        images=hashlib.sha256(each[order].data).hexdigest()[:32],
     )  # fmt: skip
+
+
+def image_digests(x: NDArray[np.uint8]) -> NDArray[np.bytes_]:
+    """The SHA-256 of each image, (n,) of 32 bytes; Python objects would take more than small images do."""
+    each = bytearray(_DIGEST * len(x))
+    for row, image in enumerate(np.ascontiguousarray(x)):
+        each[_DIGEST * row : _DIGEST * (row + 1)] = hashlib.sha256(image.data).digest()
+    return np.frombuffer(each, f"S{_DIGEST}")
+
+
+def contradictions(
+    each: NDArray[np.bytes_], order: NDArray[np.int64], labels: Sequence[Label]
+) -> list[tuple[int, int]]:
+    """Rows of the first two different labels of each image that has several; `order` sorts the digests."""
+    numbers: dict[Label, int] = {}
+    number = np.fromiter((numbers.setdefault(label, len(numbers)) for label in labels), np.int64, len(order))
+    ordered, number = each[order], number[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    first = np.repeat(starts, np.diff(starts, append=len(order)))  # of each sample's image
+    others = np.flatnonzero(number != number[first])
+    _, where = np.unique(first[others], return_index=True)
+    return [(int(order[first[row]]), int(order[row])) for row in others[where].tolist()]
 
 
 def check_is_new(task: Entry, earlier: Iterable[Entry], path: Path) -> None:

@@ -10,7 +10,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from logcl.core.errors import BadSettings, Damaged
 from logcl.core.inputs import Labels
-from logcl.core.settings import MOST_SAMPLES, BackboneSpec, Frozen, ImageShape
+from logcl.core.settings import MOST_SAMPLES, BackboneSpec, Frozen
+from logcl.core.sizes import ImageSize
 from logcl.core.text import printable
 from logcl.memory.choosing import Choice
 from logcl.memory.file.header import Header
@@ -64,7 +65,7 @@ class Manifest(Frozen):
     def check_agrees(
         self,
         path: Path,
-        image_shape: ImageShape | None,
+        size: ImageSize | None,
         preset: str | None,
         changes: Mapping[str, Any],
         backbone: BackboneSpec | None = None,
@@ -75,10 +76,10 @@ class Manifest(Frozen):
             raise BadSettings(
                 f"{path} holds {_held(has.backbone)}, not {_held(backbone)}; use another memory"
             )
-        if image_shape is not None and tuple(image_shape) != has.input_shape:
+        if size is not None and not size.allows(has.input_shape):
             raise BadSettings(
-                f"{path} is for images of shape {has.input_shape}, not {tuple(image_shape)}; "
-                f"resize the images or use another memory"
+                f"{path} is for images of shape {has.input_shape}, not {size.shape(has.input_shape[0])}; "
+                f"leave out the image shape, to which image files are resized, or use another memory"
             )
         if preset is not None and preset != has.preset:
             raise BadSettings(f"{path} was made with preset {has.preset}, not {preset}; leave preset out")

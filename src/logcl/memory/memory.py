@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -21,13 +21,14 @@ from torch import Tensor
 
 from logcl import allocation
 from logcl.core.errors import BadInput, LogCLError, NotAMemory, NotTrained
-from logcl.core.inputs import Label, as_labels, number_classes
+from logcl.core.inputs import Label, as_labels, channels_of, number_classes
 from logcl.core.progress import Callback, Progress, WithCallbacks
-from logcl.core.settings import ImageShape, parse_as
+from logcl.core.settings import ImageFit, parse_as
 from logcl.core.sharding import Shard
-from logcl.memory import fitting, samples
+from logcl.core.sizes import COLOUR, AskedShape, parse_size
+from logcl.memory import fitting, samples, texts
 from logcl.memory.changes import changes
-from logcl.memory.choosing import choose
+from logcl.memory.choosing import Choice, choose
 from logcl.memory.datasets import ReplayDataset, ReplayStream
 from logcl.memory.featured import as_samples
 from logcl.memory.file.memory_file import MemoryFile
@@ -55,6 +56,11 @@ class Absorbed:
     """Slots that had been fitted when this task was interrupted before."""
     n: int = 0
     """Samples that the memory holds now."""
+    samples: int = 0
+    """Samples that the task had."""
+
+    def __repr__(self) -> str:
+        return f"<Absorbed {texts.absorbed(self.samples, self.n, self.plan, self.resumed)}>"
 
 
 class Memory:
@@ -64,15 +70,24 @@ class Memory:
         """Use `Memory.open` or `Memory.new`; this only keeps the path."""
         self.file = MemoryFile(path, None if new is None else new.as_data())
         self._loader = Loader(self.file)
+        self._by_channels: Callable[[int], Settings] | None = None
+        """The settings of a new memory whose first images decide how many channels it has."""
         self.given: Backbone | None = None
         """The backbone that the memory was opened with; others are found by their name."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {texts.memory(self.file)}>"
 
     @staticmethod
     def open(
         path: str | os.PathLike[str],
-        image_shape: ImageShape | None = None,
+        image_shape: AskedShape | None = None,
         *,
         backbone: str | Backbone | None = None,
+        fit: ImageFit | None = None,
+        bytes_per_sample: float | None = None,
+        psnr: float | None = None,
+        codec: str | None = None,
         preset: str | None = None,
         dataset: str | None = None,
         seed: int | None = None,
@@ -81,34 +96,52 @@ class Memory:
     ) -> Memory:
         """Open a memory, or create it if there is none at `path`.
 
-        Creating needs `image_shape` (channels, height, width), or a `backbone`: a frozen, pretrained network
-        whose features the memory holds instead of images. It is `efficientnet-lite0`, a model of timm
-        (NAME, or NAME=FILE with a file of weights), or made by `logcl.nn.backbones`; `image_shape` is then
-        the size of the images that it is given. The other arguments choose settings, which
-        are stored in the file: `preset` is fast, paper-cpu or paper, `settings` maps dotted names to values,
-        e.g. {"codec.psnr": 28}. For a memory that exists they may be left out, and must agree if given.
-        `dataset` (mnist, omniglot, cifar100): the data set whose hyperparameters the preset `paper` uses.
+        Creating needs an `image_shape` or a `backbone`. The shape is (channels, height, width), or (height,
+        width) or a side only. Then the first images decide whether there is one channel or three, and the
+        first task creates the file. The other arguments choose settings, which are stored in the file. For a
+        memory that exists they may be left out, and must agree if given.
+
+        backbone: a frozen, pretrained network whose features the memory holds instead of images. It is
+        `efficientnet-lite0`, a model of timm (NAME, or NAME=FILE with a file of weights), or made by
+        `logcl.nn.backbones`; `image_shape` is then the size of the images that it is given.
+        fit: how PIL images of another aspect ratio get that shape: crop (default), pad or stretch.
+        bytes_per_sample, or psnr in dB: the rate. codec: its name, instead of the best for the first task.
+        preset: fast (default), paper-cpu or paper. settings: by dotted name, e.g. {"codec.epochs": 50}.
+        dataset: the data set (mnist, omniglot, cifar100) whose hyperparameters the preset `paper` uses.
         """
         memory = Memory(path)
-        changes = dict(settings or {})
-        changes |= {k: v for k, v in (("seed", seed), ("unit", unit)) if v is not None}
-        network = backbones.named(backbone, image_shape) if isinstance(backbone, str) else backbone
-        memory.given = network
-        spec = None if network is None else network.spec
+        size = None if image_shape is None else parse_size(image_shape)
+        named = {
+            "seed": seed, "unit": unit, "fit": fit, "codec.name": codec, "codec.psnr": psnr,
+            "codec.bytes_per_sample": bytes_per_sample,
+        }  # fmt: skip
+        changes = {**(settings or {}), **{name: value for name, value in named.items() if value is not None}}
+        network = backbone
+        if isinstance(backbone, str):
+            network = backbones.named(backbone, None if size is None else size.shape())
+        assert not isinstance(network, str)
+        memory.given, spec = network, None if network is None else network.spec
         if memory.file.exists():
-            memory.manifest.check_agrees(memory.path, image_shape, preset, changes, spec)
+            memory.manifest.check_agrees(memory.path, size, preset, changes, spec)
             return memory
-        if image_shape is None and spec is None:
+        wanted = size if spec is None else parse_size(spec.sample_shape)
+        if wanted is None:
             raise NotAMemory(
                 f"{path} does not exist; `logcl absorb` creates it, as does Memory.open with "
-                f"image_shape=(channels, height, width) or backbone=NAME"
+                f"image_shape=64 or (channels, height, width), or backbone=NAME"
             )
-        shape = image_shape if spec is None else spec.sample_shape
-        assert shape is not None
-        chosen = preset_settings(preset or "fast", shape, dataset, spec)
-        created = Memory.create(path, override(chosen, changes))
-        created.given = network
-        return created
+
+        def chosen(channels: int) -> Settings:
+            start = preset_settings(preset or "fast", wanted.shape(channels), dataset, spec)
+            return override(start, changes)
+
+        if wanted.channels is not None:
+            created = Memory.create(path, chosen(COLOUR))
+            created.given = network
+            return created
+        memory = Memory.new(path, chosen(COLOUR))
+        memory._by_channels = chosen
+        return memory
 
     @staticmethod
     def create(
@@ -121,10 +154,16 @@ class Memory:
 
     @staticmethod
     def new(
-        path: str | os.PathLike[str], settings: Settings, notes: Mapping[str, str] | None = None
+        path: str | os.PathLike[str],
+        settings: Settings,
+        notes: Mapping[str, str] | None = None,
+        choice: Choice | None = None,
     ) -> Memory:
-        """Like `create`, but the first task creates the file: if that task fails, there is none."""
-        data = {"n": 0, "classes": (), "settings": settings, "notes": dict(notes or {})}
+        """Like `create`, but the first task creates the file: if that task fails, there is none.
+
+        choice: how the codec was chosen, if it was.
+        """
+        data = {"n": 0, "classes": (), "settings": settings, "notes": dict(notes or {}), "choice": choice}
         return Memory(path, parse_as(Manifest, data))
 
     @property
@@ -201,8 +240,10 @@ class Memory:
     ) -> Absorbed:
         """Add one task of labelled samples; afterwards the raw data is no longer needed.
 
-        images: (n, C, H, W), or (n, H, W) for one channel; uint8, or floats in [0, 1]. A memory with a
-        backbone takes images of any size, or features (n, D) as `memory.backbone.features` gives them.
+        images: (n, C, H, W) or (n, H, W, C), the first if both fit, or (n, H, W) for one channel; uint8, or
+        floats in [0, 1]; arrays or tensors. Or a list of PIL images of any mode and size, which are resized.
+        A memory with a backbone takes images of any size, or features (n, D) as `memory.backbone.features`
+        gives them.
         labels: n integers or n strings.
         source: where they come from, for the ledger.
         again: whether to absorb a task with exactly the images of an earlier one, instead of refusing it.
@@ -215,9 +256,13 @@ class Memory:
         began = time.monotonic()
         observers = [*([progress.log] if progress else []), *callbacks]
         progress = WithCallbacks(progress, callbacks)
+        self._settle(images)
         with self.file.writing():
             header, now = self._loader.load()
-            x = as_samples(images, now.settings, lambda: self.backbone, progress)
+            x = as_samples(
+                images, now.settings.image_shape, now.settings.backbone, lambda: self.backbone, progress,
+                now.settings.fit,
+            )  # fmt: skip
             named = as_labels(labels, len(x))
             y, classes = number_classes(named, now.classes)
             if not len(x):
@@ -246,7 +291,8 @@ class Memory:
             n = now.n + len(x)
             manifest = now.manifest.model_copy(update={"n": n, "last": last, "classes": classes})
             put, gone = changes(header, now, plan, fits, new, entry)
-            done = Absorbed(plan, {slot: fits[slot].order for slot in parts}, tuple(resumed), n)
+            orders = {slot: fits[slot].order for slot in parts}
+            done = Absorbed(plan, orders, tuple(resumed), n, len(x))
             warn_if_poor(self.path, fits.values(), now.settings)
             self.file.commit(header, manifest.as_data(), put, gone)
             announce(self.file, observers, plan, entry, time.monotonic() - began)
@@ -257,7 +303,8 @@ class Memory:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless batches of samples, drawn uniformly from all that the memory holds.
 
-        Images (batch_size, C, H, W) are floats in [0, 1]. Labels (batch_size,) are the integers that were
+        Images (batch_size, C, H, W) are floats in [0, 1]; of a memory with a backbone there are features
+        (batch_size, D) instead. Labels (batch_size,) are the integers that were
         absorbed or, if labels are strings, positions in `classes`. The memory is replayed as it is at the
         moment of the call. for_training: see `dataset`.
         """
@@ -291,7 +338,7 @@ class Memory:
         Map-style, it has n samples by position, for any sampler. Iterable, each epoch yields every sample
         once in random order, and each worker decodes its own shard: single samples, or whole batches if
         `batch_size` is given here and None to the loader. `shard=(rank, count)` is one of several shards,
-        one per process. Images are floats in [0, 1], labels as in `replay`.
+        one per process. Images and labels are as in `replay`.
 
         for_training: whether to leave out restoration, as `Classifier.train` does. Restored images are nearer
         to the originals, but classifiers learn less from them.
@@ -331,6 +378,14 @@ class Memory:
         except LogCLError as error:
             problems.append(str(error))
         return problems
+
+    def _settle(self, images: Any) -> None:
+        """Let the first images of a new memory decide whether it is grey, unless that was asked for."""
+        if self._by_channels is not None:
+            _, height, width = self.settings.image_shape
+            settings = self._by_channels(channels_of(images, height, width))
+            self.file, self._by_channels = Memory.new(self.path, settings).file, None
+            self._loader = Loader(self.file)
 
     def _filled(self, for_training: bool) -> Snapshot:
         now = self.snapshot()

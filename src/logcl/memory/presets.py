@@ -12,6 +12,7 @@ from logcl.codecs.labeller import LabelSettings
 from logcl.core.errors import BadSettings
 from logcl.core.settings import BackboneSpec, ClassifierSettings, ImageShape, Recipe
 from logcl.memory.settings import PresetName, Settings, parse
+from logcl.nn.networks.stem import is_large
 
 PRESETS: dict[PresetName, str] = {
     "fast": "codes and labels are entropy coded: the most accuracy per byte and per second (default)",
@@ -28,6 +29,10 @@ USUAL_BUDGET = "20/class"
 _COMPARED: dict[str, Any] = {
     "network": "resnet18", "width": 20, "optimiser": "sgd", "learning_rate": 0.1, "noise": 0,
 }  # fmt: skip
+
+# Of images larger than 64x64 there are few, thousands rather than tens of thousands: more epochs, more steps.
+# Behind a stem, `muon` is not measured.
+_LARGE: dict[str, Any] = {"batch_size": 64, "min_steps": 800, "optimiser": "adam", "learning_rate": 2e-3}
 
 
 class Column(NamedTuple):
@@ -78,6 +83,8 @@ def preset(
         )  # fmt: skip
     else:
         classifier = _classifier(channels, tiny)
+    if name in ("fast", "paper-cpu") and is_large(image_shape):
+        classifier = classifier.model_copy(update=_LARGE | {"shift": min(max(height, width) // 16, 64)})
     labels = LabelSettings()
     codec: CodecSettings
     if name in ("fast", "online", "offline"):
@@ -98,6 +105,7 @@ def preset(
         {
             "preset": name,
             "image_shape": image_shape,
+            "fit": "crop",
             "unit": _unit(values) if isinstance(codec, AutoSettings) else 128 if tiny else 512,
             "codec": codec,
             "labels": labels,
@@ -111,13 +119,14 @@ def _of_features(name: str, backbone: BackboneSpec) -> Settings:
     if name != "fast":
         raise BadSettings(f"preset {name} is for images; a memory of features has the preset fast")
     classifier = ClassifierSettings(
-        network="head", width=64, epochs=15, min_steps=420, learning_rate=1e-3, weight_decay=1.0, noise=0,
+        network="head", width=32, epochs=15, min_steps=300, learning_rate=1e-3, weight_decay=1.0, noise=0,
         label_smoothing=0.1,
     )  # fmt: skip
     return parse(
         {
             "preset": name,
             "image_shape": backbone.sample_shape,
+            "fit": "crop",
             "backbone": backbone,
             "unit": _unit(backbone.features),
             "codec": FeaturesSettings(),

@@ -21,13 +21,13 @@ from logcl.core.progress import Progress, Silent
 from logcl.core.sharding import ALL, Shard
 from logcl.memory.buffer import Chunk
 from logcl.memory.choosing import Choice
+from logcl.memory.featured import of_user
 from logcl.memory.ledger import Entry
 from logcl.memory.local_model import LocalModel
 from logcl.memory.manifest import Manifest
 from logcl.memory.random_access import RandomAccess
 from logcl.memory.samples import Run, Samples, concatenate, raw
 from logcl.memory.settings import Settings
-from logcl.nn.images import to_unit
 
 _PIECE = 2**24  # bytes of decoded images at once
 
@@ -163,7 +163,7 @@ class Snapshot:
         while True:
             drawn = torch.randint(1, self.n + 1, (batch_size,), generator=generator).numpy() - 1
             x, y = samples.fetch(drawn)
-            yield to_unit(x), torch.from_numpy(values[y])
+            yield of_user(x, self.settings.backbone), torch.from_numpy(values[y])
 
 
 def inconsistency(now: Snapshot) -> str | None:

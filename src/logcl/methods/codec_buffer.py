@@ -12,12 +12,12 @@ from PIL import Image, features
 from pydantic import Field, model_validator
 
 from logcl.core.errors import BadSettings
+from logcl.core.pictures import from_picture, to_picture
 from logcl.core.settings import Frozen
 from logcl.methods.parts.exemplars import label_type
 from logcl.methods.parts.protocol import Problem, Replayed
 from logcl.methods.parts.solver import Batch, Retrained
 from logcl.streams import Task
-from logcl.streams.pixels import from_picture, to_picture
 
 _CALIBRATION = 256  # samples of the first task on which the quality is chosen
 _WORST = 10  # below this quality, fewer samples are better than worse ones

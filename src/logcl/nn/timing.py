@@ -1,4 +1,4 @@
-"""How long a training will take: measured on this machine before it starts, and fitted to the time there is."""
+"""How long a training takes: measured on this machine before it starts, and fitted to the time there is."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class Pace:
         )
 
 
-def seconds_per_image(network: nn.Module, loss: Callable[[Tensor], Tensor], count: int, at_once: int) -> float:
+def seconds_per_image(
+    network: nn.Module, loss: Callable[[Tensor], Tensor], count: int, at_once: int
+) -> float:
     """Measure forward and backward passes over a few of the rows 0 to count - 1, `at_once` at a time.
 
     `loss` is the one that will be trained with. Weights, statistics and random states stay as they are.
@@ -74,5 +76,5 @@ def seconds_per_image(network: nn.Module, loss: Callable[[Tensor], Tensor], coun
 
 def _backward(loss: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
     value = loss(rows)
-    value.backward()  # type: ignore[no-untyped-call]
+    value.backward()
     return value.detach().cpu()

@@ -42,7 +42,7 @@ class Work:
     resume: Mapping[str, Tensor] | None = None
     """A state that `keep` received, to continue as if the fit had never stopped; ignored if it is invalid."""
     pace: Pace | None = None
-    """How fast the fit is, if that was measured: it is told, and the schedule ends within the time there is."""
+    """How fast the fit is, if that was measured: it is told, and the schedule ends in the time there is."""
 
     def part(self, name: str) -> Work:
         """The same work with `name` appended to its description."""
@@ -239,7 +239,7 @@ class _Schedule:
         return True
 
     def limit(self, step: int, most: int | None) -> None:
-        """Take at most this many steps after `step`: the whole schedule in less time, or what is left of it."""
+        """Take at most this many steps after `step`: the whole schedule faster, or what is left of it."""
         if most is None or self.end - step <= most:
             return
         if step:

@@ -7,29 +7,33 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from logcl.core.errors import DataError, PassedOver
 from logcl.core.progress import Progress, Silent
-from logcl.core.settings import ImageShape
+from logcl.core.settings import ImageFit, ImageShape
+from logcl.core.sizes import AskedShape, ImageSize, parse_size, shape_text
 from logcl.core.text import printable
 from logcl.streams.archives import reading
 from logcl.streams.cache import Blueprint, Decoded, cached, fingerprint, name_of
-from logcl.streams.pixels import check_image_shape, read_header, read_image
+from logcl.streams.pixels import check_fit, check_image_shape, read_image
 from logcl.streams.stream import Classes, Pixels, Task, class_indices, class_sorted
+from logcl.streams.survey import Survey, survey
 
 # Including suffixes that Pillow may not read: such a file is reported instead of silently ignored.
 _SUFFIXES = {
     ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".webp", ".ppm",
     ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".heic", ".heif", ".avif",
 }  # fmt: skip
+_AT_ONCE = 64  # images in memory together on their way through a network
 _HIDDEN = (".", "__MACOSX")
-_LARGEST_SIDE = 64
-_DEFAULT_SIDE = 32
 _SILENT = Silent()
 
 
@@ -119,27 +123,40 @@ def _warn_of_ignored(folder: Path, taken: Iterable[Path]) -> None:
         warnings.warn(f"{printable(folder)}: images ignored: {', '.join(reasons)}", PassedOver, stacklevel=2)
 
 
-def infer_image_shape(paths: Sequence[Path], *, skip_bad: bool = False) -> ImageShape:
-    """One channel if all images are grey, else three; their common size if it is at most 64, else 32x32.
+@contextmanager
+def naming_skip_bad(skip_bad: bool) -> Iterator[None]:
+    """Errors about files that cannot be read say that they could be skipped."""
+    try:
+        yield
+    except DataError as error:
+        hint = "" if skip_bad else ", or skip such files with --skip-bad"
+        raise DataError(f"{error}{hint}") from error
 
-    Reads headers only. With `skip_bad`, unreadable files do not count.
-    """
-    headers = set()
-    for path in paths:
-        try:
-            headers.add(read_header(path))
-        except DataError:
-            if not skip_bad:
-                raise
-    channels = 1 if all(grey for grey, _ in headers) else 3
-    sizes = {size for _, size in headers}
-    keep = len(sizes) == 1 and max(map(max, sizes)) <= _LARGEST_SIDE
-    height, width = sizes.pop() if keep else (_DEFAULT_SIDE, _DEFAULT_SIDE)
-    return channels, height, width
+
+def survey_source(
+    folder: Path, first: int = 1, *, skip_bad: bool = False, progress: Progress = _SILENT
+) -> Survey:
+    """The headers of all images to train on, in task folders from number `first`; see `survey`."""
+    paths = [path for part in task_folders(folder)[first - 1 :] for path in list_images(part)]
+    with naming_skip_bad(skip_bad):
+        return survey(paths, skip_bad=skip_bad, progress=progress)
+
+
+def checked_size(image_shape: AskedShape) -> ImageSize:
+    """The size that was asked for; images in files have 1 or 3 channels."""
+    size = parse_size(image_shape)
+    check_image_shape(size.shape())
+    return size
+
+
+def decided(asked: AskedShape | None, headers: Callable[[], Survey]) -> ImageShape:
+    """The shape of images: as asked, and decided by their headers, which are only read if they are needed."""
+    size = None if asked is None else checked_size(asked)
+    return size.shape() if size and size.channels else headers().image_shape(size)
 
 
 def fill_images(
-    paths: Sequence[Path], out: Pixels, progress: Progress, *, skip_bad: bool = False
+    paths: Sequence[Path], out: Pixels, fit: ImageFit, progress: Progress, *, skip_bad: bool = False
 ) -> dict[int, str]:
     """Decode files into the first rows of `out` (n, C, H, W).
 
@@ -148,45 +165,87 @@ def fill_images(
     """
     channels, height, width = out.shape[1:]
     skipped: dict[int, str] = {}
+    done = 0
     with progress.track("reading images", len(paths)) as advance:
-        for position, path in enumerate(paths):
-            try:
-                out[position - len(skipped)] = read_image(path, (channels, height, width))
-            except DataError as error:
-                if not skip_bad:
-                    raise
-                skipped[position] = str(error).removeprefix(f"{printable(path)} ").removeprefix("is ")
+        for image in _decoded(paths, (channels, height, width), fit, skipped, skip_bad=skip_bad):
+            out[done] = image
+            done += 1
             advance()
+        advance(len(skipped))
     return skipped
+
+
+def _decoded(
+    paths: Sequence[Path], shape: ImageShape, fit: ImageFit, skipped: dict[int, str], *, skip_bad: bool
+) -> Iterator[Pixels]:
+    """Yield the images of files; positions of those that are `skipped`, and why, are added to it."""
+    for position, path in enumerate(paths):
+        try:
+            image = read_image(path, shape, fit)
+        except DataError as error:
+            if not skip_bad:
+                raise
+            skipped[position] = str(error).removeprefix(f"{printable(path)} ").removeprefix("is ")
+        else:
+            yield image
+
+
+def _mapped(
+    paths: Sequence[Path],
+    shape: ImageShape,
+    fit: ImageFit,
+    through: Callable[[Pixels], Pixels],
+    progress: Progress,
+    *,
+    skip_bad: bool,
+) -> tuple[Pixels, dict[int, str]]:
+    """What `through` makes of the images, some at a time: they need not fit into memory together."""
+    skipped: dict[int, str] = {}
+    images = _decoded(paths, shape, fit, skipped, skip_bad=skip_bad)
+    parts = []
+    with progress.track("reading images", len(paths)) as advance:
+        began, done = time.monotonic(), 0
+        while block := list(islice(images, _AT_ONCE)):
+            parts.append(through(np.stack(block)))
+            done += len(block)
+            advance(len(block), note=f"{done / (time.monotonic() - began):.0f} images per second")
+        advance(len(skipped))
+    return np.concatenate(parts) if parts else np.empty((0, *shape), np.uint8), skipped
 
 
 def read_folder(
     folder: str | Path,
-    image_shape: ImageShape | None = None,
+    image_shape: AskedShape | None = None,
     *,
+    fit: ImageFit = "crop",
     skip_bad: bool = False,
+    through: Callable[[Pixels], Pixels] | None = None,
     progress: Progress = _SILENT,
 ) -> Task:
     """Read a folder of class-named folders of images, of any size and mode, as one task with class names.
 
-    `image_shape` (C, H, W) is inferred from the readable images if it is None. With `skip_bad`, unreadable
-    files are left out and listed in the task; otherwise the first one is an error.
+    `image_shape` is any size, e.g. 64 or (3, 64, 64); what it leaves open is decided by the readable images,
+    see `Survey.image_shape`, and `fit` by what happens to images of another aspect ratio. With `skip_bad`,
+    unreadable files are left out and listed in the task; otherwise the first one is an error. `through`: what
+    becomes of the images, some at a time, e.g. features.
     """
     paths = list_images(Path(folder))
     _warn_of_ignored(Path(folder), paths)
+    check_fit(fit)
+    shape = None
     try:
-        image_shape = image_shape or infer_image_shape(paths, skip_bad=skip_bad)
-        check_image_shape(image_shape)
-        x = np.empty((len(paths), *image_shape), np.uint8)
-        skipped = fill_images(paths, x, progress, skip_bad=skip_bad)
+        with naming_skip_bad(skip_bad):
+            shape = decided(image_shape, lambda: survey(paths, skip_bad=skip_bad))
+            if through is None:
+                x = np.empty((len(paths), *shape), np.uint8)
+                skipped = fill_images(paths, x, fit, progress, skip_bad=skip_bad)
+            else:
+                x, skipped = _mapped(paths, shape, fit, through, progress, skip_bad=skip_bad)
     except MemoryError as error:
-        size = "x".join(map(str, image_shape or ()))
+        size = shape_text(shape or ())
         raise DataError(
             f"{folder}: {len(paths):,} images of {size} do not fit into memory; absorb fewer at a time"
         ) from error
-    except DataError as error:
-        hint = "" if skip_bad else ", or skip such files with --skip-bad"
-        raise DataError(f"{error}{hint}") from error
     if len(skipped) == len(paths):
         raise DataError(f"{folder}: none of its images can be read; replace them")
     labels = np.array([path.parent.name for k, path in enumerate(paths) if k not in skipped])
@@ -217,14 +276,14 @@ def _train_and_test(folder: Path) -> tuple[Path, Path | None]:
 
 
 def load_folder(
-    folder: Path, image_shape: ImageShape | None, progress: Progress
+    folder: Path, image_shape: AskedShape | None, fit: ImageFit, progress: Progress
 ) -> tuple[Decoded, Classes | None]:
     """The images of a folder, decoded or from the cache, and (n,) the task folder of each training image.
 
     Without task folders the second is None.
     """
-    if image_shape is not None:
-        check_image_shape(image_shape)
+    check_fit(fit)
+    asked = None if image_shape is None else checked_size(image_shape)
     train, test = _train_and_test(folder)
     folders = task_folders(folder)
     by_task = [list_images(path) for path in folders]
@@ -241,13 +300,13 @@ def load_folder(
 
     def fill(parts: Mapping[str, Task]) -> None:
         for name, part in parts.items():
-            fill_images(files[name], part.x, progress)
+            fill_images(files[name], part.x, fit, progress)
             part.y[:] = class_indices((path.parent.name for path in files[name]), classes)
 
     def plan() -> Blueprint:
         sizes = {name: len(paths) for name, paths in files.items()}
-        return Blueprint(classes, image_shape or infer_image_shape(every), sizes, fill)
+        return Blueprint(classes, decided(asked, lambda: survey(every)), sizes, fill)
 
-    mark = fingerprint(every, [str(path.relative_to(folder)) for path in every], image_shape)
+    mark = fingerprint(every, [str(path.relative_to(folder)) for path in every], asked, fit)
     groups = np.repeat(np.arange(len(by_task)), [len(paths) for paths in by_task])
-    return cached(name_of(folder, image_shape), mark, plan), None if folders == [train] else groups
+    return cached(name_of(folder, asked, fit), mark, plan), None if folders == [train] else groups

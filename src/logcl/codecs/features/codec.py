@@ -3,7 +3,9 @@
     byte ── - 128 ── / step ── round ── symbol ── entropy coder
 
 The bytes are those of `core.features`, so a step is finer for small features than for large ones. Most
-features of most networks are near zero and become zero.
+features of most networks are near zero and become the symbol 0. What a 0 stands for is measured, for each
+feature: after a rectifier it is a little more than nothing, and a classifier that learns from rounded
+features would otherwise be misled by exact ones.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -62,7 +65,7 @@ class FeaturesSettings(RateSettings):
 
 
 class FeaturesSpec(CodecSpec):
-    """The step is the only number that decoding needs: there are no weights."""
+    """The step, beside what zeros stand for."""
 
     name: Literal["features"] = "features"
     image_shape: ImageShape
@@ -75,15 +78,16 @@ class FeaturesSpec(CodecSpec):
 
 
 class Features(QuantisedCodec):
-    """A step."""
+    """A step, and what a 0 of each value stands for."""
 
     Settings = FeaturesSettings
     Spec = FeaturesSpec
     warm_starts = True
     spec: FeaturesSpec
 
-    def __init__(self, spec: FeaturesSpec) -> None:
-        self.spec = spec
+    def __init__(self, spec: FeaturesSpec, zeros: NDArray[np.int8]) -> None:
+        """zeros: bytes above 128, for each value (values,)."""
+        self.spec, self.zeros = spec, zeros
 
     @classmethod
     def fit(
@@ -93,12 +97,16 @@ class Features(QuantisedCodec):
 
         Only where the bytes asked for are missed by far is there another step, and then all are rounded anew.
         """
-        shape = samples.image_shape
         alike = [*(merged.codec for merged in samples.merged[::-1]), *starts]
-        known = next((codec.spec.step for codec in alike if isinstance(codec, Features)), None)
+        known = next((codec for codec in alike if isinstance(codec, Features)), None)
         with work.counting(cls.steps(settings, len(samples), warm=known is not None)) as made:
-            step = settings.step or (_step(samples.new, settings, known, made) if len(samples.new) else known)
-            codec = cls(FeaturesSpec(image_shape=shape, step=step or STEP))
+            step = settings.step
+            if step is None and len(samples.new):
+                step = _step(samples.new, settings, None if known is None else known.spec.step, made)
+            codec = known
+            if known is None or step not in (None, known.spec.step):
+                codec = cls._fitted(samples.x, step or STEP)
+            assert codec is not None
             codes = [kept for part in samples.merged if (kept := _beside(codec, part)) is not None]
             same = len(codes) == len(samples.merged)
             if not same:
@@ -107,6 +115,16 @@ class Features(QuantisedCodec):
                 codes.append(codec.encode(samples.new, made))
         every = codes[0] if len(codes) == 1 else joined(codes)
         return Fitted(codec, every, np.arange(len(samples)), same and bool(samples.merged))
+
+    @classmethod
+    def _fitted(cls, x: NDArray[np.uint8], step: float) -> Features:
+        """With the mean of what becomes 0, for each value."""
+        shape: ImageShape = (x.shape[1], x.shape[2], x.shape[3])
+        some = x[:: max(len(x) // _MOST, 1)]
+        gone = rounded(some, step) == 0
+        values = some.reshape(len(some), -1).astype(np.float32) - ZERO
+        means = (values * gone).sum(axis=0) / np.maximum(gone.sum(axis=0), 1)
+        return cls(FeaturesSpec(image_shape=shape, step=step), np.rint(means).astype(np.int8))
 
     def encode(self, x: NDArray[np.uint8], made: Callable[[int], None] | None = None) -> QuantisedCodes:
         """Round the bytes (n, C, H, W); `made` counts the samples that are coded."""
@@ -123,15 +141,26 @@ class Features(QuantisedCodec):
 
     def images(self, inputs: Tensor) -> Tensor:
         """Quarters of symbols (n, values) → the bytes (n, C, H, W) as numbers in [0, 1]."""
-        values = (inputs * (FINENESS * self.spec.step)).round_().add_(ZERO).clamp_(0, 255)
+        zeros = torch.from_numpy(self.zeros).to(inputs)
+        values = torch.where(inputs == 0, zeros, inputs * (FINENESS * self.spec.step))
+        values = values.round_().add_(ZERO).clamp_(0, 255)
         return values.div_(255).reshape(-1, *self.spec.shape)
+
+    def weights(self) -> dict[str, Tensor]:
+        """What zeros stand for."""
+        return {"zeros": torch.from_numpy(self.zeros)}
 
     @classmethod
     def restore(cls, spec: FeaturesSpec, weights: Mapping[str, Tensor], name: str) -> Features:
-        """The spec is all there is."""
-        if weights:
-            raise Damaged(f"{name} has weights, and its codec has none; `logcl verify` says what is intact")
-        return cls(spec)
+        """One number for each value."""
+        zeros = weights.get("zeros")
+        if (
+            len(weights) != 1
+            or zeros is None
+            or (zeros.dtype, zeros.shape) != (torch.int8, (math.prod(spec.shape),))
+        ):
+            raise Damaged(f"{name} does not say what zeros stand for; `logcl verify` says what is intact")
+        return cls(spec, zeros.numpy())
 
     @classmethod
     def steps(cls, settings: FeaturesSettings, samples: int, *, warm: bool) -> int:
@@ -143,8 +172,8 @@ class Features(QuantisedCodec):
 def _beside(codec: Features, merged: Encoded) -> QuantisedCodes | None:
     """The codes of a merged level if they can stand beside new ones."""
     codes = merged.codes
-    alike = isinstance(codes, QuantisedCodes) and merged.codec.spec == codec.spec and codes.factor == 1
-    return codes if alike else None
+    same = isinstance(merged.codec, Features) and merged.codec.to_bytes() == codec.to_bytes()
+    return codes if same and isinstance(codes, QuantisedCodes) and codes.factor == 1 else None
 
 
 def _step(

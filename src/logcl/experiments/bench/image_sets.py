@@ -11,12 +11,13 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from logcl.core.errors import DataError
+from logcl.core.pictures import from_picture, to_picture
 from logcl.core.progress import Progress
 from logcl.core.settings import ImageShape
 from logcl.core.text import printable
 from logcl.streams import CATALOG, Pixels, open_stream, read_npz_images
 from logcl.streams.images import list_images, task_folders
-from logcl.streams.pixels import check_image_shape, from_picture, read_header, read_image, to_picture
+from logcl.streams.pixels import check_image_shape, read_header, read_image
 from logcl.streams.stream import Rows
 
 _CLOTHING = "clothing"

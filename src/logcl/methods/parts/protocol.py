@@ -74,12 +74,7 @@ class Problem:
     @property
     def network(self) -> ClassifierSpec:
         """The classifier that all methods train."""
-        return ClassifierSpec(
-            network=self.settings.classifier.network,
-            width=self.settings.classifier.width,
-            image_shape=self.settings.image_shape,
-            classes=len(self.classes),
-        )
+        return ClassifierSpec.of(self.settings.classifier, self.settings.image_shape, len(self.classes))
 
 
 class Part:

@@ -93,7 +93,7 @@ class Backbone:
 
     @torch.inference_mode()
     def _block(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        x = to_unit(torch.from_numpy(np.ascontiguousarray(images)).to(choose_device()))
+        x = to_unit(torch.from_numpy(np.array(images)).to(choose_device()))
         x = fitted(x, self.spec.image_shape)
         mean, std = (torch.tensor(v, device=x.device)[:, None, None] for v in (self.spec.mean, self.spec.std))
         normalised = ((x - mean) / std).contiguous(memory_format=torch.channels_last)

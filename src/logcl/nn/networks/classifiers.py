@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from logcl.core.settings import ClassifierNetwork, Frozen, ImageShape, check_size
+from logcl.core.settings import (
+    ClassifierNetwork,
+    ClassifierSettings,
+    Frozen,
+    ImageShape,
+    check_size,
+    parse_as,
+)
 from logcl.nn.networks.layers import BatchNorm, ImageClassifier, check_activations, normalised, padded
+from logcl.nn.networks.stem import FLAT, Stem, Stemmed, grid, reduction
 
-_FLAT = ("mlp", "linear", "hidden")  # networks without convolutions
 _MOST_ACTIVATIONS = 2**28  # per layer and image: a gigabyte, 16 channels of 4096x4096
 
 
@@ -26,32 +34,56 @@ class ClassifierSpec(Frozen):
     image_shape: ImageShape
     classes: int = Field(ge=1, le=10_000_000)
     width: int = Field(ge=1, le=4096)
+    stem: Literal[1, 2, 4, 8, 16, 32, 64, 128] = 1
+    """How many times a stem reduces both sides before the network; 1: there is no stem."""
+
+    @classmethod
+    def of(cls, settings: ClassifierSettings, image_shape: ImageShape, classes: int) -> ClassifierSpec:
+        """The network that the settings ask for, with a stem if the images are large."""
+        chosen = settings.model_dump(include={"network", "width"})
+        stem = reduction(settings.network, image_shape)
+        return parse_as(cls, {**chosen, "image_shape": image_shape, "classes": classes, "stem": stem})
 
     @model_validator(mode="after")
     def _bounded(self) -> ClassifierSpec:
-        check_size(self.network, self.image_shape)
-        _, height, columns = self.image_shape
+        check_size(self.network, self.grid)
+        _, height, columns = self.grid
         # The first convolution has `width` activations per pixel, however few its weights.
-        if self.network not in _FLAT:
+        if self.network not in FLAT:
             check_activations(self, self.width * height * columns, _MOST_ACTIVATIONS)
+        check_activations(self, self._in_stem, _MOST_ACTIVATIONS)
         return self
+
+    @property
+    def grid(self) -> ImageShape:
+        """What the network behind the stem is given: (channels, rows, columns)."""
+        return self.image_shape if self.stem == 1 else grid(self.image_shape, self.stem, self.width)
+
+    @property
+    def _in_stem(self) -> int:
+        """Values per image of the stem's convolution, input and output."""
+        if self.stem == 1:
+            return 0
+        channels, rows, columns = self.grid
+        return 4 * rows * columns * (padded(self.image_shape[0] * (self.stem // 2) ** 2) + channels)
 
     @property
     def widest(self) -> int:
         """Values per image of the widest layer, input and output, about."""
-        channels, height, columns = self.image_shape
-        if self.network in _FLAT:
-            return 2 * math.prod(self.image_shape) + 16 * self.width
-        return (padded(channels) + padded(self.width)) * height * columns
+        channels, height, columns = self.grid
+        if self.network in FLAT:
+            return max(self._in_stem, 2 * math.prod(self.grid) + 16 * self.width)
+        return max(self._in_stem, (padded(channels) + padded(self.width)) * height * columns)
 
     @property
     def activations(self) -> int:
         """Values per image of all layers, about; in training they are all kept."""
-        _, height, columns = self.image_shape
-        if self.network in _FLAT:
-            return 2 * math.prod(self.image_shape) + 40 * self.width + self.classes
+        _, height, columns = self.grid
+        stem = self._in_stem and self._in_stem + 3 * math.prod(self.grid)
+        if self.network in FLAT:
+            return stem + 2 * math.prod(self.grid) + 40 * self.width + self.classes
         per_pixel = {"convnet": 6, "lenet": 2, "resnet18": 27}[self.network] * padded(self.width)
-        return self.widest + per_pixel * height * columns + self.classes
+        return stem + self.widest + per_pixel * height * columns + self.classes
 
 
 def classifier(spec: ClassifierSpec) -> ImageClassifier:
@@ -64,7 +96,8 @@ def classifier(spec: ClassifierSpec) -> ImageClassifier:
         "linear": Linear,
         "hidden": Hidden,
     }
-    return kinds[spec.network](spec.image_shape, spec.classes, spec.width)
+    network = kinds[spec.network](spec.grid, spec.classes, spec.width)
+    return network if spec.stem == 1 else Stemmed(Stem(spec.image_shape, spec.stem, spec.grid[0]), network)
 
 
 class ConvNet(ImageClassifier):

@@ -1,0 +1,211 @@
+"""Candidates of a preview, each measured by filling a small memory; and which of them is recommended.
+
+What differs between candidates is in `Candidate`: to compare another kind, add one to `candidates`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from logcl.core.errors import BadSettings, LogCLWarning
+from logcl.core.images import squared_errors
+from logcl.core.pictures import Pixels
+from logcl.core.progress import Progress, Silent
+from logcl.core.settings import Frozen, ImageShape, parse_as
+from logcl.core.sizes import shape_text
+from logcl.core.text import human_bytes, human_seconds
+from logcl.experiments.preview.source import Source
+from logcl.memory.choosing import Choice, choose
+from logcl.memory.classifier import stored_bytes
+from logcl.memory.memory import Absorbed, Memory
+from logcl.memory.presets import preset
+from logcl.memory.settings import Settings, override
+from logcl.nn import networks
+from logcl.nn.classification import batch_loss, new_network
+from logcl.nn.timing import seconds_per_image
+from logcl.nn.training import Work, generator_for, total_steps
+
+_ENOUGH = 16  # samples of which half say what a sample takes
+_LONG = 1800.0
+"""Seconds of training that are too long for a recommendation, if there is a smaller size."""
+
+
+class Row(Frozen):
+    """What a memory of all images of the source would take; extrapolated from a few of them."""
+
+    name: str
+    image_shape: ImageShape
+    codec: str
+    bytes_per_sample: float
+    """Of the memory."""
+    psnr: float | None
+    """Of replayed images in dB; None if a memory holds no images."""
+    memory_bytes: int
+    classifier_bytes: int
+    tenfold_bytes: int
+    """The file of ten times as many images."""
+    absorb_seconds: float
+    train_seconds: float
+
+    @property
+    def file_bytes(self) -> int:
+        """The whole file, with the classifier."""
+        return self.memory_bytes + self.classifier_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A row, and what its replay looks like."""
+
+    row: Row
+    replayed: Pixels | None
+    """(n, C, H, W) of the images for measurements; None if a memory holds no images."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A size of images."""
+
+    shape: ImageShape
+    changes: Mapping[str, Any]
+    """To the preset's settings."""
+
+    @property
+    def name(self) -> str:
+        """Height x width."""
+        return shape_text(self.shape[1:])
+
+    def measure(self, source: Source) -> Measured:
+        """Fill a small memory and take a few steps of training."""
+        settings = override(preset("fast", self.shape), self.changes)
+        with _stopwatch() as reading:
+            x = source.read(self.shape, settings.fit)
+        numbers = np.unique(source.labels, return_inverse=True)[1].astype(np.int64)
+        with _stopwatch() as choosing:
+            settings, choice = choose(settings, x, numbers, samples=source.total)
+        with TemporaryDirectory(prefix="logcl-") as folder:
+            # Half of them first: networks are then loaded, and the difference is what more samples take.
+            half = _filled(Path(folder) / "half.logcl", settings, choice, x[::2], source.labels[::2])[0]
+            with _stopwatch() as absorbing:
+                memory, done = _filled(Path(folder) / "all.logcl", settings, choice, x, source.labels)
+            each, fixed = _bytes(half, memory)
+            replayed = _replayed(memory, done, x)
+        trained, classifier = training(settings, x, numbers, source.classes, source.total)
+        error = float(squared_errors(x, replayed).mean())
+        row = Row(
+            name=self.name, image_shape=self.shape, codec=settings.codec.name,
+            bytes_per_sample=each + fixed / source.total,
+            psnr=-10 * math.log10(max(error, 1e-6)), memory_bytes=round(fixed + each * source.total),
+            classifier_bytes=classifier, tenfold_bytes=round(fixed + 10 * each * source.total + classifier),
+            absorb_seconds=choosing() + (reading() + absorbing()) * source.total / len(source),
+            train_seconds=trained,
+        )  # fmt: skip
+        return Measured(row, replayed)
+
+
+def candidates(source: Source, changes: Mapping[str, Any]) -> list[Candidate]:
+    """What is compared for these images."""
+    return [Candidate(shape, changes) for shape in source.shapes]
+
+
+def measure_all(source: Source, changes: Mapping[str, Any], progress: Progress) -> list[Measured]:
+    """Every candidate, measured one after the other."""
+    each = candidates(source, changes)
+    found = []
+    with progress.track("measuring", len(each)) as advance:
+        for candidate in each:
+            advance(0, note=candidate.name)
+            found.append(candidate.measure(source))
+            advance()
+    return found
+
+
+def recommended(rows: list[Row], source: Source) -> tuple[Row, str]:
+    """The row to choose and a sentence that says why.
+
+    The usual size of such images, or the next smaller one that does not train for too long.
+    """
+    if not rows:
+        raise BadSettings("there is nothing to compare; give at least one size")
+    rows = sorted(rows, key=lambda row: math.prod(row.image_shape))
+    usual = math.prod(source.usual)
+    fitting = [row for row in rows if math.prod(row.image_shape) <= usual] or rows[:1]
+    quick = [row for row in fitting if row.train_seconds <= _LONG] or fitting[:1]
+    best, larger = quick[-1], rows[rows.index(quick[-1]) + 1 :]
+    if len(rows) == 1:
+        return best, "the only size that was compared"
+    why = f"{human_bytes(best.file_bytes)} and {human_seconds(best.train_seconds)} of training"
+    if best is not fitting[-1]:
+        why += f"; {fitting[-1].name} would train for {human_seconds(fitting[-1].train_seconds)}"
+    elif larger:
+        size, time = larger[0].file_bytes / best.file_bytes, larger[0].train_seconds / best.train_seconds
+        why += f"; {larger[0].name} would take {size:.1f} times the bytes and {time:.1f} times the training"
+    return best, why
+
+
+def training(
+    settings: Settings, x: Pixels, y: NDArray[np.int64], classes: int, total: int
+) -> tuple[float, int]:
+    """Seconds that training the classifier on `total` images takes here, and its bytes in the file."""
+    recipe = settings.classifier
+    about = {"network": recipe.network, "width": recipe.width, "classes": max(classes, 1)}
+    spec = parse_as(networks.ClassifierSpec, {**about, "image_shape": settings.image_shape})
+    network = new_network(spec, Work(generator_for(settings.seed), Silent()))
+    images, labels = torch.from_numpy(x), torch.from_numpy(y)
+
+    def loss(rows: Tensor) -> Tensor:
+        chosen = rows % len(images)
+        return batch_loss(network, images[chosen], labels[chosen], recipe)
+
+    batch = min(recipe.batch_size, total)
+    each = seconds_per_image(network, loss, batch, batch)
+    return each * batch * total_steps(recipe, total), stored_bytes(spec, network)
+
+
+def _filled(
+    path: Path, settings: Settings, choice: Choice | None, x: Pixels, labels: Sequence[str]
+) -> tuple[Memory, Absorbed]:
+    """A memory of one level, and what was done."""
+    one = settings.model_copy(update={"unit": len(x)})
+    memory = Memory.new(path, one, choice=choice)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LogCLWarning)  # about a file that is deleted in a moment
+        return memory, memory.absorb(x, labels)
+
+
+def _bytes(half: Memory, memory: Memory) -> tuple[float, float]:
+    """Bytes that each sample takes, and those that a memory of any size has."""
+    (n, size), (most, total) = ((m.n, m.file.sizes()["level-0"]) for m in (half, memory))
+    each = (total - size) / (most - n) if most >= _ENOUGH else total / most
+    return each, max(memory.nbytes() - each * most, 0)
+
+
+def _replayed(memory: Memory, done: Absorbed, x: Pixels) -> Pixels:
+    """The images of the only task as the memory replays them, in the order in which they were given."""
+    images = memory.snapshot().everything()[0].numpy()
+    found: Pixels = images.copy()
+    for slot, order in done.orders.items():
+        found[slot.start - 1 + order] = images[slot.start - 1 : slot.stop]
+    assert found.shape == x.shape
+    return found
+
+
+@contextmanager
+def _stopwatch() -> Iterator[Any]:
+    """Yields a function that gives the seconds inside the block, after it."""
+    began, took = time.perf_counter(), [0.0]
+    yield lambda: took[0]
+    took[0] = time.perf_counter() - began
