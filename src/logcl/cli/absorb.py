@@ -122,6 +122,8 @@ def absorb(
                         console.err.print(f"new memory {path} for images {shape_text(shape)}, as in {source}")
                     if tell:
                         console.err.print(codec_text(memory.manifest))
+                        if (choice := memory.manifest.choice) is not None and choice.mirror is not None:
+                            console.err.print(choice.mirror)
                 started = time.perf_counter()
                 latest = number, task, len(memory.ledger)
                 done = memory.absorb(

@@ -119,7 +119,7 @@ def run(
                 stream = featured(stream, network, progress)
             spec = None if network is None else network.spec
             settings = preset_settings(preset, stream.image_shape, dataset, spec)
-            return stream, override(settings, {**asked, "seed": number})
+            return stream, experiment.settled(override(settings, {**asked, "seed": number}), stream)
 
         for (name, number), result in finished.items():
             stream, settings = opened(number)
