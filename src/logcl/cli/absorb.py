@@ -122,6 +122,8 @@ def absorb(
                         console.err.print(f"new memory {path} for images {shape_text(shape)}, as in {source}")
                     if tell:
                         console.err.print(codec_text(memory.manifest))
+                        if (choice := memory.manifest.choice) is not None and choice.mirror is not None:
+                            console.err.print(choice.mirror)
                 started = time.perf_counter()
                 latest = number, task, len(memory.ledger)
                 done = memory.absorb(
@@ -173,9 +175,9 @@ def _new_settings(
 def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dict[str, Any]:
     """What is printed about a task. This must not fail: the task is committed."""
     try:
-        size = memory.nbytes()
+        sizes: Mapping[str, int | None] = memory.file.usage().named()
     except LogCLError:
-        size = None
+        sizes = dict.fromkeys(("memory_bytes", "classifier_bytes", "file_bytes"))
     return {
         "source": task.source,
         "absorbed": len(task),
@@ -186,7 +188,7 @@ def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dic
         "samples_trained": sum(slot.samples for slot in done.plan.train),
         "levels_kept": [slot.level for slot in done.plan.keep],
         "buffer": len(done.plan.buffer),
-        "memory_bytes": size,
+        **sizes,
         "raw_bytes": done.n * math.prod(memory.settings.input_shape),
         "seconds": seconds,
     }
@@ -197,6 +199,8 @@ def _sentence(done: dict[str, Any]) -> str:
     if done["levels_resumed"]:
         levels += f", resumed: {', '.join(map(str, done['levels_resumed']))}"
     size = "an unknown number of bytes" if done["memory_bytes"] is None else human_bytes(done["memory_bytes"])
+    if done["classifier_bytes"]:
+        size += f" (file {human_bytes(done['file_bytes'])} with a classifier of earlier samples)"
     return (
         f"absorbed {done['absorbed']:,} samples from {done['source']} in {done['seconds']:.1f} s "
         f"(levels trained: {levels}; {done['buffer']:,} in the buffer); holds {done['samples']:,} samples "

@@ -73,10 +73,10 @@ class Recipe(Frozen):
     """Minimum number of optimiser steps: small levels need more epochs than large ones."""
     batch_size: int = Field(128, ge=1, le=1_000_000)
     """Samples per optimiser step."""
-    optimiser: Literal["adam", "sgd"] = "adam"
-    """`adam`, or `sgd` with Nesterov momentum."""
+    optimiser: Literal["adam", "sgd", "muon"] = "adam"
+    """`adam`; `sgd` with Nesterov momentum; `muon`: orthogonal updates of filters, `adam` for the rest."""
     momentum: float = Field(0.9, ge=0, lt=1)
-    """Momentum of `sgd`; 0 is plain gradient descent."""
+    """Momentum of `sgd`, where 0 is plain gradient descent, and of `muon`."""
     learning_rate: float = Field(1e-3, gt=0)
     """The highest learning rate of the schedule."""
     schedule: Literal["constant", "one-cycle", "exponential"] = "one-cycle"
@@ -164,8 +164,10 @@ class ClassifierSettings(Recipe):
     """Channels of the first convolutions; an eighth of the hidden units for `mlp`."""
     noise: float = Field(0.15, ge=0, le=1)
     """Standard deviation of the white noise added to replayed images (the paper's aug)."""
-    mirror: bool = False
-    """Random horizontal flips: right for photographs, wrong for writing."""
+    mirror: bool | Literal["auto"] = False
+    """Random horizontal flips: right for photographs, wrong for writing; `auto`: the first task decides."""
+    average_mirrored: bool = False
+    """Average predictions over each image and its mirror image, if it was trained with both."""
     shift: int = Field(0, ge=0, le=64)
     """Random shifts by up to this many pixels."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)

@@ -39,7 +39,7 @@ from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
 from logcl.nn import backbones, blobs, networks
 from logcl.nn.backbones import Backbone
-from logcl.nn.classification import formatted, new_network, predict_proba
+from logcl.nn.classification import averages, formatted, new_network, predict_proba
 from logcl.nn.device import choose_device
 from logcl.nn.engines import Engine, Job, Local
 from logcl.nn.training import Work, generator_for, shortened
@@ -69,6 +69,8 @@ class Description(Frozen):
     """Digest of the memory at that time; the model is up to date as long as it is the same."""
     backbone: BackboneSpec | None = None
     """The network whose features it takes; None: it takes images."""
+    mirrored: bool = False
+    """Whether predictions are averages over an image and its mirror image."""
 
 
 class Classifier:
@@ -156,7 +158,12 @@ class Classifier:
             about = _described(network, now)
         backbone = now.settings.backbone
         description = Description(
-            network=about, classes=now.classes, samples=now.n, memory=now.digest, backbone=backbone
+            network=about,
+            classes=now.classes,
+            samples=now.n,
+            memory=now.digest,
+            backbone=backbone,
+            mirrored=averages(settings),
         )
         engine = engine or Local()
         # A generator cannot be sent to another process, but its state can.
@@ -266,7 +273,8 @@ class Classifier:
             return np.empty((0, len(self.classes)), dtype=np.float32)
         own = isinstance(spec, OwnNetwork)
         network = OnFeatures(self.network, backbone) if own and backbone is not None else self.network
-        probabilities = predict_proba(network, pixels, 0 if isinstance(spec, OwnNetwork) else spec.widest)
+        widest = 0 if isinstance(spec, OwnNetwork) else spec.widest
+        probabilities = predict_proba(network, pixels, widest, mirrored=self.about.mirrored)
         if not np.isfinite(probabilities).all():
             raise Damaged("the classifier gives NaN for some image; train it again with `logcl train`")
         return probabilities

@@ -35,7 +35,7 @@ def as_samples(
     array = _array(given, spec, settings.fit)
     if array.shape[1:] == settings.image_shape and array.dtype == np.uint8:
         return np.ascontiguousarray(array)
-    if array.ndim == 2 and side:
+    if side and (array.ndim == 2 or array.shape[1:] == spec.sample_shape):
         raise BadInput("this memory keeps thumbnails beside features; give images, not features")
     samples = _features(array, spec, backbone, progress)
     return illustrated(samples, to_uint8(array), side) if side else samples

@@ -30,7 +30,7 @@ class Manifest(Frozen):
     classes: Labels
     settings: Settings
     choice: Choice | None = None
-    """How the codec was chosen; None if it was given, or not chosen yet."""
+    """What was measured on the first task; None if all was given, or not measured yet."""
     notes: Annotated[dict[Annotated[str, Field(max_length=100)], Note], Field(max_length=100)] = Field(
         default_factory=dict
     )
@@ -87,8 +87,11 @@ class Manifest(Frozen):
             )
         if preset is not None and preset != has.preset:
             raise BadSettings(f"{path} was made with preset {has.preset}, not {preset}; leave preset out")
-        if self.choice is not None and changes.get("codec.name", "auto") == "auto":
-            has = has.model_copy(update={"codec": self.choice.asked})
+        choice = self.choice or Choice()
+        if choice.asked is not None and changes.get("codec.name", "auto") == "auto":
+            has = has.model_copy(update={"codec": choice.asked})
+        if choice.mirror is not None and changes.get("classifier.mirror") == "auto":
+            has = override(has, {"classifier.mirror": "auto"})
         if override(has, changes) != has:
             asked = ", ".join(f"{name} = {value}" for name, value in changes.items())
             raise BadSettings(f"{path} has other settings than {asked}; they are fixed when it is created")
