@@ -48,6 +48,8 @@ def run(
     ] = "every",
     out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace earlier runs in the folder.")] = False,
+    image_shape: console.ShapeOption = None,
+    fit: console.FitOption = None,
     data_dir: console.DataDirOption = None,
     bytes_per_sample: console.BytesOption = None,
     psnr: console.PsnrOption = None,
