@@ -1,6 +1,7 @@
 # %% [markdown]
 # # Photographs, day by day
-# A frozen, pretrained network turns photographs into features, and the memory keeps those: a hundred bytes each.
+# A frozen, pretrained network turns photographs into features, and the memory keeps those: a hundred bytes
+# each.
 # Give a folder of class-named folders of photographs:
 #
 #     python examples/photographs.py photos/
