@@ -28,6 +28,7 @@ from logcl.core.writer_lock import writer_lock
 from logcl.experiments import checkpoint, measures
 from logcl.experiments.checkpoint import Checkpoint, Earlier
 from logcl.experiments.result import Result, TaskRecord, make_folder
+from logcl.memory.choosing import choose_mirror
 from logcl.memory.presets import USUAL_BUDGET
 from logcl.memory.settings import Settings, override
 from logcl.methods import Method, Problem
@@ -64,6 +65,7 @@ def run(
     every = evaluate_every(evaluate)
     if not len(stream.test_y):
         raise BadInput(f"{stream.name} has no test samples; give every class at least two samples")
+    settings = settled(settings, stream)
     problem = Problem(settings, stream.classes, folder, budget, progress, clock)
     method = methods.create(method_name, problem, options)
     choices = {
@@ -123,6 +125,12 @@ def run(
     return result
 
 
+def settled(settings: Settings, stream: Stream) -> Settings:
+    """Settings with what is measured on the first task, so that all methods train the same classifier."""
+    first = next(iter(stream))
+    return choose_mirror(settings, first.x, first.y)[0]
+
+
 def evaluate_every(evaluate: str) -> int:
     """Parse `every`, `final` or a number: evaluate after every n-th task; 0 is only after the final one."""
     if evaluate in ("every", "final"):
@@ -155,6 +163,7 @@ def _result(
         forgetting=measures.forgetting(done.matrix) if choices["evaluate"] == "every" else None,
         confusion=measures.confusion(stream.test_y, predicted),
         memory_bytes=method.nbytes(),
+        classifier_bytes=method.classifier_bytes(),
         raw_bytes=stream.samples * int(np.prod(stream.image_shape)),
         seconds=_seconds(clock),
         reconstruction=errors,

@@ -30,7 +30,7 @@ class Manifest(Frozen):
     classes: Labels
     settings: Settings
     choice: Choice | None = None
-    """How the codec was chosen; None if it was given, or not chosen yet."""
+    """What was measured on the first task; None if all was given, or not measured yet."""
     notes: Annotated[dict[Annotated[str, Field(max_length=100)], Note], Field(max_length=100)] = Field(
         default_factory=dict
     )
@@ -69,6 +69,7 @@ class Manifest(Frozen):
         preset: str | None,
         changes: Mapping[str, Any],
         backbone: BackboneSpec | str | None = None,
+        thumbnails: int = 0,
     ) -> None:
         """Refuse what a caller asks for unless the memory at `path` has it; of a backbone, maybe the name."""
         has = self.settings
@@ -76,6 +77,9 @@ class Manifest(Frozen):
             raise BadSettings(
                 f"{path} holds {_held(has.backbone)}, not {_held(backbone)}; use another memory"
             )
+        if thumbnails not in (0, has.thumbnails):
+            kept = f"thumbnails of {has.thumbnails} pixels" if has.thumbnails else "no thumbnails"
+            raise BadSettings(f"{path} keeps {kept}, not of {thumbnails}; leave the size out")
         if size is not None and not size.allows(has.input_shape):
             raise BadSettings(
                 f"{path} is for images of shape {has.input_shape}, not {size.shape(has.input_shape[0])}; "
@@ -83,8 +87,11 @@ class Manifest(Frozen):
             )
         if preset is not None and preset != has.preset:
             raise BadSettings(f"{path} was made with preset {has.preset}, not {preset}; leave preset out")
-        if self.choice is not None and changes.get("codec.name", "auto") == "auto":
-            has = has.model_copy(update={"codec": self.choice.asked})
+        choice = self.choice or Choice()
+        if choice.asked is not None and changes.get("codec.name", "auto") == "auto":
+            has = has.model_copy(update={"codec": choice.asked})
+        if choice.mirror is not None and changes.get("classifier.mirror") == "auto":
+            has = override(has, {"classifier.mirror": "auto"})
         if override(has, changes) != has:
             asked = ", ".join(f"{name} = {value}" for name, value in changes.items())
             raise BadSettings(f"{path} has other settings than {asked}; they are fixed when it is created")

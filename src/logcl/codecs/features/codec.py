@@ -52,6 +52,11 @@ class FeaturesSettings(RateSettings):
             raise ValueError("codec features takes one of step, bytes_per_sample and psnr")
         return self
 
+    @classmethod
+    def possible(cls, image_shape: ImageShape) -> bool:
+        """Only features, which are one row."""
+        return image_shape[:2] == (1, 1)
+
     def measured(
         self, x: NDArray[np.uint8], y: NDArray[np.int64], progress: Progress
     ) -> tuple[FeaturesSettings, tuple[Trial, ...]] | None:

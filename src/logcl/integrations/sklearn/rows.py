@@ -13,7 +13,7 @@ from logcl.core.errors import BadInput
 from logcl.core.inputs import as_array, as_pictures
 from logcl.core.settings import BackboneSpec, ImageFit, ImageShape
 from logcl.integrations.sklearn.estimator_memory import View
-from logcl.memory.featured import as_samples
+from logcl.memory.featured import as_features
 from logcl.memory.memory import Memory
 from logcl.nn.backbones import Backbone
 
@@ -47,7 +47,7 @@ def _features(
                 f"X has shape {X.shape}, like a table, which no backbone reads; give images (n, channels, "
                 f"height, width), features (n, {spec.features}), or leave backbone out"
             )
-    return as_samples(X, spec.sample_shape, spec, backbone, fit=fit).reshape(-1, spec.features)
+    return as_features(X, spec, fit, backbone).reshape(-1, spec.features)
 
 
 def _flattened(X: Any, expected: ImageShape | None, is_table: bool) -> Rows:

@@ -15,7 +15,15 @@ from logcl.core.errors import NotTrained
 from logcl.core.settings import Recipe
 from logcl.methods.parts.exemplars import Exemplars
 from logcl.methods.parts.protocol import Method, Problem
-from logcl.nn.classification import batch_loss, batch_scores, cross_entropy, new_network, predict_proba
+from logcl.nn import blobs
+from logcl.nn.classification import (
+    averages,
+    batch_loss,
+    batch_scores,
+    cross_entropy,
+    new_network,
+    predict_proba,
+)
 from logcl.nn.networks import ImageClassifier
 from logcl.nn.training import fit, shortened
 from logcl.streams import Task
@@ -101,7 +109,7 @@ class Incremental(Method):
 
     def class_scores(self, x: NDArray[np.uint8]) -> NDArray[np.float32]:
         """How well each class fits each image: (n, classes)."""
-        return predict_proba(self.network, x)
+        return predict_proba(self.network, x, mirrored=averages(self.recipe))
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The class of each image with the highest score, among those seen."""
@@ -130,6 +138,12 @@ class Retrained(Incremental):
     def everything(self) -> Batch:
         """Everything the method remembers, by default its buffer."""
         return self.buffer.x, self.buffer.y
+
+    def classifier_bytes(self) -> int:
+        """As LogCL stores its own: in half precision."""
+        if "network" in self.kept or "network" not in vars(self):
+            return 0
+        return sum(value.nbytes for value in blobs.weights(self.network, "network", "half").values())
 
     def outdated(self) -> None:
         """Note that a task was learned: retrain before the next prediction."""
