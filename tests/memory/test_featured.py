@@ -1,4 +1,4 @@
-"""A memory of features: what goes in as images or features comes out as features, with or without the network."""
+"""A memory of features: images or features go in, features come out, with the network or without it."""
 
 import json
 
@@ -15,10 +15,13 @@ from logcl.core.progress import Silent
 from logcl.core.settings import parse_as
 from logcl.memory import heads
 from logcl.memory.manifest import Manifest
+from logcl.memory.presets import preset
 from logcl.memory.salvage import salvage
+from logcl.nn import backbones
 from logcl.nn.training import Work, generator_for
 from tests.helpers import feature_bytes, smooth, tiny_backbone
 
+BY_HEART = {"epochs": 150, "learning_rate": 1e-2, "weight_decay": 0}
 QUICK = {"classifier.min_steps": 30, "classifier.epochs": 2, "codec.step": 3}
 LEVELS = 150  # samples: two levels, and some in the buffer
 
@@ -165,12 +168,12 @@ def test_a_network_of_the_users_own(copied, features, photos, backbone):
         torch.manual_seed(0)
         network = Head()
     before = network.layers[0].weight.detach().clone()
-    classifier = Classifier.train(copied, network=network, recipe={"epochs": 60, "learning_rate": 1e-2})
+    classifier = Classifier.train(copied, network=network, recipe=BY_HEART)
     assert classifier.network is network
     assert not torch.equal(network.layers[0].weight, before)
     assert (
         classifier.predict(features) == np.arange(LEVELS) % 5
-    ).mean() > 0.5  # it has learned noise by heart
+    ).mean() > 0.35  # a fifth by chance: it has learned noise by heart
     again = Classifier.load(Memory.open(copied.path, backbone=backbone), network=Head())
     assert (again.predict_proba(features) == classifier.predict_proba(features)).all()
     assert np.allclose(again.predict_proba(photos), classifier.predict_proba(features), atol=1e-5)
@@ -181,15 +184,16 @@ def test_a_network_of_the_users_own(copied, features, photos, backbone):
         Classifier.train(copied, network=nn.Linear(24, 4))
 
 
-@pytest.mark.parametrize(("seed", "kind"), [(0, "linear"), (1, "hidden")])
-def test_the_head_is_chosen_by_validation(tmp_path, seed, kind):
-    """Classes that a plane tells apart, from few samples; and classes that no plane tells apart."""
+@pytest.mark.parametrize(("rate", "kind"), [(0.3, "linear"), (1e-3, "hidden")])
+def test_the_head_is_chosen_by_validation(tmp_path, rate, kind):
+    """Classes that planes tell apart, at a rate too high for a hidden layer; classes that no plane does."""
     backbone = tiny_backbone()
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(400, 24)).astype(np.float32)
-    directions = rng.normal(size=24) / np.sqrt(24)
-    y = x @ directions > 0 if kind == "linear" else (np.abs(x[:, :4]).sum(axis=1) > 3.1)
-    memory = Memory.open(tmp_path / "m.logcl", backbone=backbone, settings={"codec.step": 2})
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 24))
+    linear = (x @ rng.normal(size=(24, 4))).argmax(axis=1)
+    y = linear if kind == "linear" else np.abs(x[:, :4]).sum(axis=1) > 3.1
+    settings = {"codec.step": 2, "classifier.learning_rate": rate, "classifier.weight_decay": 0}
+    memory = Memory.open(tmp_path / "m.logcl", backbone=backbone, settings=settings)
     memory.absorb(x * backbone.spec.scale, y.astype(int))
     now, settings = memory.snapshot(), memory.settings.classifier
     assert settings.network == "head"
@@ -225,7 +229,7 @@ def test_everything_but_new_images_works_without_the_network(copied, features, l
 def test_salvage_keeps_features(copied, kept, tmp_path):
     saved = salvage(copied.path, tmp_path / "saved.logcl")
     memory = Memory(tmp_path / "saved.logcl")
-    assert saved.samples == memory.n == LEVELS
+    assert (saved.samples_lost, memory.n) == (0, LEVELS)
     assert memory.settings.backbone == kept.settings.backbone
     (x, y), (z, w) = memory.snapshot().everything(), kept.snapshot().everything()
     assert torch.equal(x, z)
@@ -269,6 +273,8 @@ def test_a_backbone_is_found_by_its_name(tmp_path):
         {"features": 25}, {"features": 1}, {"features": -1}, {"features": 2**62}, {"scale": 0}, {"scale": -1},
         {"scale": "x"}, {"weights": "../../etc/passwd"}, {"weights": ""}, {"mean": [0.5]}, {"std": [0, 1, 1]},
         {"name": "x" * 1000}, {"image_shape": [3, 0, 16]}, {"image_shape": [3, 10**9, 10**9]}, {"more": 1},
+        {"image_shape": [3, 4096, 4096]}, {"scale": float("inf")}, {"scale": float("nan")}, {"scale": 1e300},
+        {"scale": 1e-300}, {"mean": [1e300] * 3}, {"std": [1e-300] * 3},
     ],
 )  # fmt: skip
 def test_forged_backbones_are_refused(kept, changes):
@@ -278,12 +284,12 @@ def test_forged_backbones_are_refused(kept, changes):
         parse_as(Manifest, header)
 
 
-@pytest.mark.parametrize("scale", [float("inf"), float("nan"), 1e300])
-def test_scales_without_numbers_are_refused(kept, scale):
-    header = kept.manifest.as_data()
-    header["settings"]["backbone"]["scale"] = scale
-    with pytest.raises((Damaged, BadSettings)):
-        parse_as(Manifest, header)
+def test_a_backbone_that_gives_other_features_than_the_file_says(tmp_path):
+    path, built_in = tmp_path / "m.logcl", backbones.load("efficientnet-lite0", image_shape=(3, 32, 32))
+    forged = built_in.spec.model_copy(update={"features": 1281})
+    Memory.create(path, preset("fast", (3, 32, 32), None, forged))
+    with pytest.raises(Damaged, match="gives 1280 features per image and not 1,281"):
+        Memory.open(path).absorb(smooth(1, (3, 32, 32)), ["a"])
 
 
 @pytest.mark.parametrize(
