@@ -59,7 +59,7 @@ def line_fit(recipe: Recipe, seed: int = 0, progress=None) -> tuple[nn.Module, f
 
 
 @pytest.mark.parametrize("schedule", ["constant", "one-cycle", "exponential"])
-@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+@pytest.mark.parametrize("optimiser", ["adam", "sgd", "muon"])
 def test_it_learns(optimiser, schedule):
     recipe = Recipe(epochs=60, batch_size=10, learning_rate=0.02, optimiser=optimiser, schedule=schedule)
     network, final, _ = line_fit(recipe)
@@ -251,6 +251,7 @@ RECIPES = {
     "adam": Recipe(epochs=6, batch_size=9, weight_decay=0.01),
     "sgd": Recipe(epochs=6, batch_size=9, optimiser="sgd", momentum=0.9, schedule="constant"),
     "plain sgd": Recipe(epochs=6, batch_size=9, optimiser="sgd", momentum=0.0, schedule="exponential"),
+    "muon": Recipe(epochs=6, batch_size=9, optimiser="muon", weight_decay=0.01),
     "cooling": Recipe(epochs=40, batch_size=50, patience=1, learning_rate=1e-6, schedule="constant"),
     "more steps than epochs": Recipe(epochs=1, batch_size=9, min_steps=31),
 }

@@ -15,7 +15,7 @@ from logcl.core.inputs import Labels
 from logcl.core.settings import BackboneSpec, BasicSettings, Frozen
 from logcl.core.sizes import shape_text
 from logcl.core.text import human_bytes, printable
-from logcl.core.trials import Trial
+from logcl.core.trials import MirrorTrial, Trial
 from logcl.memory import claims, ledger
 from logcl.memory.file.header import CLASSIFIER
 from logcl.memory.file.memory_file import MemoryFile
@@ -26,8 +26,9 @@ _TASKS = 10  # newest tasks in the table; --json has all of them
 
 
 class _Choice(Frozen):
-    asked: dict[str, Any]
-    trials: tuple[Trial, ...]
+    asked: dict[str, Any] | None = None
+    trials: tuple[Trial, ...] = ()
+    mirror: MirrorTrial | None = None
 
 
 class _Manifest(Frozen):
@@ -73,6 +74,8 @@ def inspect(path: console.MemoryArgument, as_json: console.JsonOption = False) -
         console.out.print(
             f"codec chosen on the first images: {first}; then {', '.join(map(str, others)) or 'no other'}\n"
         )
+    if about["mirror"]:
+        console.out.print(f"{MirrorTrial(**about['mirror'])}\n")
     console.out.print(f"{bits} units of {unit:,} samples = {bits:b} in binary; each 1 is a local model\n")
     top = max(bits.bit_length() - 1, 0)
     by_level = {level["level"]: level for level in about["levels"]}
@@ -137,6 +140,7 @@ def _described(file: MemoryFile) -> dict[str, Any]:
         "classes": list(manifest.classes),
         **settings.model_dump(mode="json"),
         "trials": [trial.model_dump() for trial in manifest.choice.trials] if manifest.choice else [],
+        "mirror": (choice := manifest.choice) and choice.mirror and choice.mirror.model_dump(),
         "levels": [
             {
                 **level.slot._asdict(),

@@ -28,6 +28,7 @@ from logcl.core.writer_lock import writer_lock
 from logcl.experiments import checkpoint, measures
 from logcl.experiments.checkpoint import Checkpoint, Earlier
 from logcl.experiments.result import Result, TaskRecord, make_folder
+from logcl.memory.choosing import choose_mirror
 from logcl.memory.presets import USUAL_BUDGET
 from logcl.memory.settings import Settings, override
 from logcl.methods import Method, Problem
@@ -64,6 +65,7 @@ def run(
     every = evaluate_every(evaluate)
     if not len(stream.test_y):
         raise BadInput(f"{stream.name} has no test samples; give every class at least two samples")
+    settings = settled(settings, stream)
     problem = Problem(settings, stream.classes, folder, budget, progress, clock)
     method = methods.create(method_name, problem, options)
     choices = {
@@ -121,6 +123,12 @@ def run(
         write_atomically(folder / "result.json", result.model_dump_json(indent=2).encode())
         checkpoint.remove(folder)
     return result
+
+
+def settled(settings: Settings, stream: Stream) -> Settings:
+    """Settings with what is measured on the first task, so that all methods train the same classifier."""
+    first = next(iter(stream))
+    return choose_mirror(settings, first.x, first.y)[0]
 
 
 def evaluate_every(evaluate: str) -> int:

@@ -27,7 +27,7 @@ def begin(
     labels: Sequence[Any] | NDArray[Any],
     progress: Progress | None = None,
 ) -> Memory:
-    """A new memory, whose file its first task creates; the codec is chosen on that task's images `x`.
+    """A new memory, whose file its first task creates; what is open is measured on that task's images `x`.
 
     Of fewer images than a unit nothing is encoded yet, so the choice is left to the task that fills one.
     With a backbone, `x` are features.
@@ -42,7 +42,7 @@ def begin(
 def codec_text(manifest: Manifest) -> str:
     """The codec that was chosen, with the bytes and quality to expect, in one line."""
     codec, choice = manifest.settings.codec, manifest.choice
-    if choice is None:
+    if choice is None or not choice.trials:
         waits = f"chosen when {manifest.settings.unit:,} samples are there"
         return f"codec {waits if isinstance(codec, AutoSettings) else f'{codec.name}, as asked'}"
     best, psnr = choice.trials[0], getattr(choice.asked, "psnr", None)

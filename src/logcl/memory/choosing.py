@@ -1,4 +1,7 @@
-"""The codec of a memory, chosen on the images of its first task: candidates are tried on some of them."""
+"""What a memory chooses on the images of its first task: its codec, and whether they may be mirrored.
+
+Candidates for the codec are tried on some of them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from logcl.core.errors import BadSettings
 from logcl.core.images import squared_errors
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import Frozen
-from logcl.core.trials import Trial
+from logcl.core.trials import MirrorTrial, Trial
+from logcl.memory import mirroring
 from logcl.memory.settings import Settings
 from logcl.nn.training import Work, generator_for
 
@@ -26,12 +30,14 @@ _FAR = 1.0  # dB by which a candidate may miss the target; on few images none me
 
 
 class Choice(Frozen):
-    """Why a memory has its codec, or its codec a rate."""
+    """Why a memory has its codec, or its codec a rate, and why its images are mirrored in training or not."""
 
-    asked: AnySettings
-    """The settings that the codec was chosen by."""
-    trials: tuple[Trial, ...]
+    asked: AnySettings | None = None
+    """The settings that the codec was chosen by; None if it was given."""
+    trials: tuple[Trial, ...] = ()
     """All candidates, the best first."""
+    mirror: MirrorTrial | None = None
+    """None if it was given whether images are mirrored."""
 
 
 def choose(
@@ -41,18 +47,40 @@ def choose(
     progress: Progress | None = None,
     samples: int | None = None,
 ) -> tuple[Settings, Choice | None]:
-    """Settings with a codec in place of `auto`, or with a rate where it is open, and what was measured.
+    """Settings with what was measured in place of `auto`, or with a rate where it is open; and the choice.
 
     Other settings are returned as they are, with None. x, y: images and class numbers of the first task;
     samples: how many that has, if these are only some of them.
     """
-    asked, samples = settings.codec, samples or len(x)
-    progress = progress or Silent()
-    if (found := asked.measured(x, y, progress)) is not None:
-        codec, trials = found
-        return settings.model_copy(update={"codec": codec}), Choice(asked=asked, trials=trials)
-    if not isinstance(asked, AutoSettings):
+    settings, mirror = choose_mirror(settings, x, y)
+    asked = settings.codec
+    chosen = _choose_codec(settings, x, y, progress or Silent(), samples or len(x))
+    if chosen is None:
+        return settings, None if mirror is None else Choice(mirror=mirror)
+    codec, trials = chosen
+    return settings.model_copy(update={"codec": codec}), Choice(asked=asked, trials=trials, mirror=mirror)
+
+
+def choose_mirror(
+    settings: Settings, x: NDArray[np.uint8], y: NDArray[np.int64]
+) -> tuple[Settings, MirrorTrial | None]:
+    """Settings that say whether images are mirrored in training, and what was measured, if they did not."""
+    if settings.classifier.mirror != "auto":
         return settings, None
+    trial = mirroring.measure(x, y)
+    classifier = settings.classifier.model_copy(update={"mirror": trial.mirror})
+    return settings.model_copy(update={"classifier": classifier}), trial
+
+
+def _choose_codec(
+    settings: Settings, x: NDArray[np.uint8], y: NDArray[np.int64], progress: Progress, samples: int
+) -> tuple[CodecSettings, tuple[Trial, ...]] | None:
+    """The best codec for so many samples and all trials; None if the codec is given."""
+    asked = settings.codec
+    if (found := asked.measured(x, y, progress)) is not None:
+        return found
+    if not isinstance(asked, AutoSettings):
+        return None
     candidates = [
         suited
         for name in registry.names()
@@ -69,8 +97,7 @@ def choose(
             tried.append((_trial(complete, some, _GROWTH * samples, settings.seed), complete))
             advance()
     tried.sort(key=lambda pair: _rank(pair[0], asked))
-    choice = Choice(asked=asked, trials=tuple(trial for trial, _ in tried))
-    return settings.model_copy(update={"codec": tried[0][1]}), choice
+    return tried[0][1], tuple(trial for trial, _ in tried)
 
 
 def _trial(settings: CodecSettings, x: NDArray[np.uint8], samples: int, seed: int) -> Trial:

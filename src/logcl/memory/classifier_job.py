@@ -14,6 +14,7 @@ from logcl.core.progress import Progress
 from logcl.core.settings import ClassifierSettings, ImageShape
 from logcl.core.sharding import Shard
 from logcl.memory.classifier_limits import room
+from logcl.memory.featured import seen
 from logcl.memory.snapshot import Snapshot
 from logcl.nn.classification import batch_loss, new_network, train_on
 from logcl.nn.device import choose_device
@@ -94,7 +95,7 @@ def learn(
     def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
         chosen = rows.numpy() % len(mine)
         x, y = (cache[0][chosen], cache[1][chosen]) if cache else now.fetch(mine[chosen])
-        return x, torch.from_numpy(y)
+        return seen(x, now.settings.backbone), torch.from_numpy(y)
 
     pace = None
     if tell or minutes is not None:

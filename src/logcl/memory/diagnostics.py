@@ -22,7 +22,7 @@ from logcl.core.images import rows_at_once
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import Frozen, Recipe
 from logcl.memory.snapshot import Snapshot
-from logcl.nn.classification import predict_classes
+from logcl.nn.classification import averages, predict_classes
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 from logcl.nn.training import Work, fit, generator_for, seeded
@@ -245,9 +245,10 @@ def level_gap(
     counts = np.array([np.bincount(y, minlength=len(now.classes)) for y in held])
     home = np.where(counts.any(axis=0), counts.argmax(axis=0), -1)
     known = test_y >= 0
-    right = predict_classes(network, test_x[known]) == test_y[known]
+    mirrored = averages(now.settings.classifier)
+    right = predict_classes(network, test_x[known], mirrored=mirrored) == test_y[known]
     home_of_test = home[test_y[known]]
-    replayed = predict_classes(network, drawn.x) == drawn.y
+    replayed = predict_classes(network, drawn.x, mirrored=mirrored) == drawn.y
     levels = tuple(
         LevelAccuracy(
             level=now.levels[k].slot.level if k < len(now.levels) else None,

@@ -30,7 +30,7 @@ class Manifest(Frozen):
     classes: Labels
     settings: Settings
     choice: Choice | None = None
-    """How the codec was chosen; None if it was given, or not chosen yet."""
+    """What was measured on the first task; None if all was given, or not measured yet."""
     notes: Annotated[dict[Annotated[str, Field(max_length=100)], Note], Field(max_length=100)] = Field(
         default_factory=dict
     )
@@ -68,14 +68,18 @@ class Manifest(Frozen):
         size: ImageSize | None,
         preset: str | None,
         changes: Mapping[str, Any],
-        backbone: BackboneSpec | None = None,
+        backbone: BackboneSpec | str | None = None,
+        thumbnails: int = 0,
     ) -> None:
-        """Refuse what a caller asks for unless the memory at `path` has it."""
+        """Refuse what a caller asks for unless the memory at `path` has it; of a backbone, maybe the name."""
         has = self.settings
-        if backbone is not None and backbone != has.backbone:
+        if backbone is not None and backbone not in (has.backbone, has.backbone and has.backbone.name):
             raise BadSettings(
                 f"{path} holds {_held(has.backbone)}, not {_held(backbone)}; use another memory"
             )
+        if thumbnails not in (0, has.thumbnails):
+            kept = f"thumbnails of {has.thumbnails} pixels" if has.thumbnails else "no thumbnails"
+            raise BadSettings(f"{path} keeps {kept}, not of {thumbnails}; leave the size out")
         if size is not None and not size.allows(has.input_shape):
             raise BadSettings(
                 f"{path} is for images of shape {has.input_shape}, not {size.shape(has.input_shape[0])}; "
@@ -83,15 +87,20 @@ class Manifest(Frozen):
             )
         if preset is not None and preset != has.preset:
             raise BadSettings(f"{path} was made with preset {has.preset}, not {preset}; leave preset out")
-        if self.choice is not None and changes.get("codec.name", "auto") == "auto":
-            has = has.model_copy(update={"codec": self.choice.asked})
+        choice = self.choice or Choice()
+        if choice.asked is not None and changes.get("codec.name", "auto") == "auto":
+            has = has.model_copy(update={"codec": choice.asked})
+        if choice.mirror is not None and changes.get("classifier.mirror") == "auto":
+            has = override(has, {"classifier.mirror": "auto"})
         if override(has, changes) != has:
             asked = ", ".join(f"{name} = {value}" for name, value in changes.items())
             raise BadSettings(f"{path} has other settings than {asked}; they are fixed when it is created")
 
 
-def _held(backbone: BackboneSpec | None) -> str:
+def _held(backbone: BackboneSpec | str | None) -> str:
     if backbone is None:
         return "images"
+    if isinstance(backbone, str):
+        return f"features of {printable(backbone)}"
     shape = "x".join(map(str, backbone.image_shape))
     return f"features of {printable(backbone.name)} with weights {backbone.weights[:8]} for images {shape}"

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from logcl.codecs.base import AutoSettings, CodecSettings
 from logcl.codecs.features.codec import FeaturesSettings
+from logcl.codecs.illustrated import IllustratedSettings
 from logcl.codecs.index import IndexSettings
 from logcl.codecs.labeller import LabelSettings
 from logcl.core.errors import BadSettings
@@ -31,7 +32,8 @@ _COMPARED: dict[str, Any] = {
 }  # fmt: skip
 
 # Of images larger than 64x64 there are few, thousands rather than tens of thousands: more epochs, more steps.
-_LARGE: dict[str, Any] = {"batch_size": 64, "min_steps": 800}
+# Behind a stem, `muon` is not measured.
+_LARGE: dict[str, Any] = {"batch_size": 64, "min_steps": 800, "optimiser": "adam", "learning_rate": 2e-3}
 
 
 class Column(NamedTuple):
@@ -57,15 +59,22 @@ COLUMNS = {
 
 
 def preset(
-    name: str, image_shape: ImageShape, dataset: str | None = None, backbone: BackboneSpec | None = None
+    name: str,
+    image_shape: ImageShape,
+    dataset: str | None = None,
+    backbone: BackboneSpec | None = None,
+    thumbnails: int = 0,
 ) -> Settings:
     """The settings of preset `name` for images of this shape, or for the features of a backbone.
 
     `paper` has hyperparameters per data set: `dataset` names one of the paper's; for other data the number of
-    channels decides. With a backbone the memory holds features, and `image_shape` is not used.
+    channels decides. With a backbone the memory holds features, and `image_shape` is not used; `thumbnails`:
+    the side of the pictures beside them, 0 for none.
     """
     if backbone is not None:
-        return _of_features(name, backbone)
+        return _of_features(name, backbone, thumbnails)
+    if thumbnails:
+        raise BadSettings("thumbnails are for memories of features; leave them out, or choose a backbone")
     try:
         channels, height, width = map(operator.index, image_shape)
     except (TypeError, ValueError) as error:
@@ -80,16 +89,8 @@ def preset(
             **_COMPARED, epochs=70, batch_size=128, weight_decay=5e-4, mirror=channels == 3,
             shift=4 if channels == 3 else 2,
         )  # fmt: skip
-    elif channels > 1:
-        classifier = ClassifierSettings(
-            epochs=8, min_steps=60, learning_rate=2e-3, weight_decay=0.05, width=64, noise=0,
-            mirror=True, shift=2, label_smoothing=0.1,
-        )  # fmt: skip
-    else:  # noise and shifts hide which decoder an image came from: see docs/paper.md
-        classifier = ClassifierSettings(
-            epochs=10, min_steps=120 if tiny else 800, learning_rate=5e-3, width=16,
-            noise=0.15 if tiny else 0.3, shift=0 if tiny else 2,
-        )  # fmt: skip
+    else:
+        classifier = _classifier(channels, tiny)
     if name in ("fast", "paper-cpu") and is_large(image_shape):
         classifier = classifier.model_copy(update=_LARGE | {"shift": min(max(height, width) // 16, 64)})
     labels = LabelSettings()
@@ -97,6 +98,8 @@ def preset(
     if name in ("fast", "online", "offline"):
         codec = AutoSettings.for_images(image_shape)
     elif name == "paper-cpu":
+        if channels == 1:  # hides which decoder an image came from: see docs/paper.md
+            classifier = classifier.model_copy(update={"noise": 0.15 if tiny else 0.3})
         codec = IndexSettings.for_images(image_shape)
         labels = LabelSettings(
             kind="labeller", width=4 if tiny else 8,
@@ -119,7 +122,7 @@ def preset(
     )
 
 
-def _of_features(name: str, backbone: BackboneSpec) -> Settings:
+def _of_features(name: str, backbone: BackboneSpec, thumbnails: int) -> Settings:
     """Settings for features: rounded, and classified by a linear layer or a small network."""
     if name != "fast":
         raise BadSettings(f"preset {name} is for images; a memory of features has the preset fast")
@@ -130,14 +133,27 @@ def _of_features(name: str, backbone: BackboneSpec) -> Settings:
     return parse(
         {
             "preset": name,
-            "image_shape": backbone.sample_shape,
+            "image_shape": backbone.row(thumbnails),
             "fit": "crop",
             "backbone": backbone,
             "unit": _unit(backbone.features),
-            "codec": FeaturesSettings(),
+            "thumbnails": thumbnails,
+            "codec": IllustratedSettings(side=thumbnails) if thumbnails else FeaturesSettings(),
             "classifier": classifier,
         }
     )
+
+
+def _classifier(channels: int, tiny: bool) -> ClassifierSettings:
+    """A network that a CPU trains in minutes, and a recipe for it: see results/bench/recipe.md."""
+    common: dict[str, Any] = {
+        "optimiser": "muon", "momentum": 0.6, "learning_rate": 5e-3, "weight_decay": 0.05,
+        "label_smoothing": 0.1, "noise": 0, "mirror": "auto", "average_mirrored": True,
+        "shift": 0 if tiny else 2,
+    }  # fmt: skip
+    if channels > 1:
+        return ClassifierSettings(**common, width=64, epochs=8, min_steps=60)
+    return ClassifierSettings(**common, width=16, epochs=10, min_steps=120 if tiny else 800)
 
 
 def _unit(values: int) -> int:

@@ -14,7 +14,7 @@ from logcl.core.settings import ClassifierSettings
 
 def augment(images: Tensor, settings: ClassifierSettings) -> Tensor:
     """Flip, shift and add white noise, as configured."""
-    if settings.mirror:
+    if settings.mirror is True:  # not if it is still to be measured
         images = mirrored(images)
     if settings.shift:
         images = shifted(images, settings.shift)

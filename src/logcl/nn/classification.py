@@ -80,14 +80,29 @@ def _memory_format(network: nn.Module) -> torch.memory_format:
     return torch.channels_last if plain else torch.contiguous_format
 
 
-def predict_proba(network: nn.Module, pixels: NDArray[np.uint8], widest: int = 0) -> NDArray[np.float32]:
+def predict_proba(
+    network: nn.Module, pixels: NDArray[np.uint8], widest: int = 0, *, mirrored: bool = False
+) -> NDArray[np.float32]:
     """Class probabilities (n, classes) of uint8 images (n, C, H, W), computed in blocks.
 
-    widest: values per image in the network's widest layer, if known.
+    widest: values per image in the network's widest layer, if known. mirrored: average over each image and
+    its mirror image.
     """
-    return in_blocks(lambda image: network(image).softmax(dim=1), pixels, widest).float().numpy()
+
+    def probabilities(image: Tensor) -> Tensor:
+        found: Tensor = network(image).softmax(dim=1)
+        return (found + network(image.flip(3)).softmax(dim=1)) / 2 if mirrored else found
+
+    return in_blocks(probabilities, pixels, widest).float().numpy()
 
 
-def predict_classes(network: nn.Module, pixels: NDArray[np.uint8]) -> NDArray[np.int64]:
+def averages(settings: ClassifierSettings) -> bool:
+    """Whether predictions are averages over an image and its mirror image."""
+    return settings.average_mirrored and settings.mirror is True
+
+
+def predict_classes(
+    network: nn.Module, pixels: NDArray[np.uint8], *, mirrored: bool = False
+) -> NDArray[np.int64]:
     """The most probable class number of each uint8 image, (n,)."""
-    return np.asarray(predict_proba(network, pixels).argmax(axis=1), dtype=np.int64)
+    return np.asarray(predict_proba(network, pixels, mirrored=mirrored).argmax(axis=1), dtype=np.int64)

@@ -17,6 +17,7 @@ from logcl.core.progress import Moment, Progress, Silent
 from logcl.core.settings import Recipe
 from logcl.nn.device import choose_device
 from logcl.nn.fit_state import State, captured, restored
+from logcl.nn.muon import Muon
 from logcl.nn.timing import Pace
 
 AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
@@ -190,6 +191,8 @@ def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     common: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay, "fused": fused}
     if recipe.optimiser == "adam":
         return torch.optim.AdamW(parameters, **common)
+    if recipe.optimiser == "muon":
+        return Muon(parameters, recipe.momentum, **common)
     return torch.optim.SGD(parameters, momentum=recipe.momentum, nesterov=recipe.momentum > 0, **common)
 
 

@@ -55,7 +55,7 @@ _LARGEST = 1e300  # the difference of two such values is still finite
 _CODES = {"unit": 128, "codec.name": "cosine", "codec.psnr": 40}
 _CLASSIFIER = {
     "network": "mlp", "width": 16, "epochs": 20, "min_steps": 200, "learning_rate": 1e-2, "noise": 0.02,
-    "mirror": False, "shift": 0,
+    "mirror": False, "shift": 0, "optimiser": "adam", "weight_decay": 0, "label_smoothing": 0,
 }  # fmt: skip
 
 

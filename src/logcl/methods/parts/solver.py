@@ -16,7 +16,14 @@ from logcl.core.settings import Recipe
 from logcl.methods.parts.exemplars import Exemplars
 from logcl.methods.parts.protocol import Method, Problem
 from logcl.nn import blobs
-from logcl.nn.classification import batch_loss, batch_scores, cross_entropy, new_network, predict_proba
+from logcl.nn.classification import (
+    averages,
+    batch_loss,
+    batch_scores,
+    cross_entropy,
+    new_network,
+    predict_proba,
+)
 from logcl.nn.networks import ImageClassifier
 from logcl.nn.training import fit, shortened
 from logcl.streams import Task
@@ -102,7 +109,7 @@ class Incremental(Method):
 
     def class_scores(self, x: NDArray[np.uint8]) -> NDArray[np.float32]:
         """How well each class fits each image: (n, classes)."""
-        return predict_proba(self.network, x)
+        return predict_proba(self.network, x, mirrored=averages(self.recipe))
 
     def predict(self, x: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The class of each image with the highest score, among those seen."""

@@ -9,6 +9,7 @@ import math
 from itertools import pairwise
 from typing import Literal
 
+import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -103,7 +104,8 @@ class ConvNet(ImageClassifier):
     """Blocks of two convolutions with 2x2 pooling in between until a side is at most 4, then a linear layer.
 
     Images of 8x8 have two blocks, 28x28 and 32x32 three. The first block has `width` channels, the others
-    four times as many: pooling early and widening late reduce the cost of large images.
+    four times as many: pooling early and widening late reduce the cost of large images. Filters start as the
+    identity as far as there are inputs, so that gradients reach the first ones from the start.
     """
 
     def __init__(self, image_shape: ImageShape, classes: int, width: int) -> None:
@@ -114,17 +116,25 @@ class ConvNet(ImageClassifier):
         while min(sides) > 4 or blocks < 2:
             halve = min(sides) > 4
             layers += [
-                nn.Conv2d(channels, out, 3, padding=1, bias=False),
+                _identity(nn.Conv2d(channels, out, 3, padding=1, bias=False)),
                 nn.MaxPool2d(2) if halve else nn.Identity(),
                 nn.BatchNorm2d(out),
                 nn.GELU(),
-                *normalised(nn.Conv2d(out, out, 3, padding=1, bias=False), nn.GELU()),
+                *normalised(_identity(nn.Conv2d(out, out, 3, padding=1, bias=False)), nn.GELU()),
             ]
             sides = [side // 2 for side in sides] if halve else sides
             channels, out, blocks = out, 4 * width, blocks + 1
         cells = 2 if min(sides) >= 2 else 1
         self.features = nn.Sequential(*layers, nn.AdaptiveMaxPool2d(cells), nn.Flatten())
         self.head = nn.Linear(channels * cells * cells, classes)
+
+
+def _identity(layer: nn.Conv2d) -> nn.Conv2d:
+    """The first filters copy one channel each; what is left of them stays random."""
+    filters = layer.weight.data[: layer.in_channels].zero_()
+    same = torch.arange(len(filters))
+    filters[same, same, 1, 1] = 1
+    return layer
 
 
 class MLP(ImageClassifier):
