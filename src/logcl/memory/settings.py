@@ -61,7 +61,9 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     changes = dict(changes)
     name = changes.pop("codec.name", settings.codec.name)
     if name != settings.codec.name:
-        data["codec"] = registry.settings_of(name).for_images(settings.image_shape).model_dump()
+        kind = registry.settings_of(name)
+        data["codec"] = kind.for_images(settings.image_shape).model_dump()
+        data["classifier"]["noise"] = max(kind.noise(settings.image_shape), settings.classifier.noise)
     if any(f"codec.{target}" in changes for target in _TARGETS):
         data["codec"] |= {target: None for target in _TARGETS if target in data["codec"]}
     for fixed in ("preset", "image_shape", "backbone"):
