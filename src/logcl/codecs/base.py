@@ -84,7 +84,7 @@ class CodecSettings(Frozen):
 
 
 def masking_noise(image_shape: ImageShape) -> float:
-    """For codecs whose levels have decoders of their own: see results/bench/trap.md. Not measured in colour."""
+    """For codecs whose levels have decoders of their own: results/bench/trap.md. In colour, not measured."""
     channels, height, width = image_shape
     return 0.0 if channels > 1 else 0.15 if height * width <= 256 else 0.3
 
