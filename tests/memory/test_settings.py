@@ -96,6 +96,8 @@ def test_noise_hides_levels_only_where_they_have_decoders_of_their_own(shape, hi
     assert usual.classifier.noise == 0
     for codec, noise in (("cosine", 0), ("index", hidden), ("autoencoder", hidden)):
         assert override(usual, {"codec.name": codec}).classifier.noise == noise
-    assert preset("paper-cpu", shape).classifier.noise == hidden
+    published = preset("paper-cpu", shape)
+    assert published.classifier.noise == hidden
+    assert override(published, {"codec.name": "cosine"}).classifier.noise == 0
     given = override(usual, {"codec.name": "index", "classifier.noise": 0.05})
     assert given.classifier.noise == 0.05

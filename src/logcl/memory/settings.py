@@ -63,7 +63,8 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     if name != settings.codec.name:
         kind = registry.settings_of(name)
         data["codec"] = kind.for_images(settings.image_shape).model_dump()
-        data["classifier"]["noise"] = max(kind.noise(settings.image_shape), settings.classifier.noise)
+        if settings.classifier.noise == type(settings.codec).noise(settings.image_shape):
+            data["classifier"]["noise"] = kind.noise(settings.image_shape)
     if any(f"codec.{target}" in changes for target in _TARGETS):
         data["codec"] |= {target: None for target in _TARGETS if target in data["codec"]}
     for fixed in ("preset", "image_shape", "backbone"):
