@@ -181,8 +181,8 @@ def recommended(rows: Sequence[Row], source: Source) -> tuple[Row, str]:
     if best is not fitting[-1]:
         why += f"; {fitting[-1].name} would train for {human_seconds(fitting[-1].train_seconds)}"
     elif larger:
-        size, time = larger[0].file_bytes / best.file_bytes, larger[0].train_seconds / best.train_seconds
-        why += f"; {larger[0].name} would take {size:.1f} times the bytes and {time:.1f} times the training"
+        size, time = larger[0].memory_bytes / best.memory_bytes, larger[0].train_seconds / best.train_seconds
+        why += f"; {larger[0].name} would take {size:.1f} times the memory and {time:.1f} times the training"
     return best, why
 
 
