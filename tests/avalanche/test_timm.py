@@ -156,7 +156,7 @@ def test_unknown_names(name):
 
 
 def test_near_names_are_suggested():
-    with pytest.raises(BadSettings, match="e.g. .*test_resnet"):
+    with pytest.raises(BadSettings, match=r"e\.g\. .*test_resnet"):
         backbones.load("test_resne")
 
 

@@ -65,14 +65,14 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         memory: an open memory, its path, or None for a temporary one that is deleted with this object.
         max_size: the number of samples in `buffer`, drawn uniformly after each experience; None for all. The
         memory holds every sample in any case.
-        image_shape: (channels, height, width) that PIL images are resized to; without it all must have the
-        same size.
+        image_shape: (channels, height, width) that PIL images are resized to, cropped to the middle unless
+        `fit` says otherwise; without it all must have the same size.
         normalised: mean and standard deviation per channel, if the data set itself normalises its images. Not
         needed for the benchmark's transforms, which are applied to replayed images as well.
         backbone: the memory holds features of this network. The benchmark is made of features as well, by
         `features_of`, and the strategy's model takes features (n, D).
         like: a data set with the format of replayed samples, if `buffer` is used before any experience.
-        new: settings of a new memory, as in `Memory.open`: preset, unit, seed, settings, and others.
+        new: settings of a new memory, as in `Memory.open`: preset, unit, seed, fit, settings, and others.
         """
         super().__init__(max_size)
         where = memory.path if isinstance(memory, Memory) else memory
@@ -181,7 +181,9 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         else:
             network = self._network()
             spec = None if network is None else network.spec
-        self._format = SampleFormat.of(data, self.image_shape, self.normalised, spec)
+        asked = {**(self._new.get("settings") or {}), **self._new}
+        fit = asked.get("fit") or "crop" if self.memory is None else self.memory.settings.fit
+        self._format = SampleFormat.of(data, self.image_shape, self.normalised, fit, spec)
         self._offered = None
         return self._format
 

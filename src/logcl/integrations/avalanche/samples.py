@@ -25,7 +25,8 @@ from torch import Tensor
 from logcl.core.errors import BadInput
 from logcl.core.features import from_bytes
 from logcl.core.inputs import to_uint8
-from logcl.core.settings import BackboneSpec, ImageShape
+from logcl.core.pictures import fitted
+from logcl.core.settings import BackboneSpec, ImageFit, ImageShape
 from logcl.core.text import printable
 from logcl.integrations.avalanche.features import FeatureSet
 from logcl.memory.featured import as_features
@@ -47,6 +48,8 @@ class SampleFormat:
     channels: Literal["none", "first", "last"]
     image_shape: ImageShape | None
     """(channels, height, width) that PIL images are resized to; None if all have the same size."""
+    fit: ImageFit
+    """How those of another aspect ratio get that shape."""
     normalised: Normalisation | None
     """What the data set itself normalises its images with."""
     classes: torch.dtype | None
@@ -64,6 +67,7 @@ class SampleFormat:
         data: AvalancheDataset,
         image_shape: ImageShape | None,
         normalised: Normalisation | None,
+        fit: ImageFit = "crop",
         backbone: BackboneSpec | None = None,
     ) -> SampleFormat:
         """The format of a data set that is not empty; refuses samples that a memory cannot replay."""
@@ -84,6 +88,7 @@ class SampleFormat:
             dtype,
             channels,
             image_shape,
+            fit,
             normalised,
             target.dtype if isinstance(target, Tensor) else None,
             _transforms(data),
@@ -172,7 +177,7 @@ class SampleFormat:
         if self.image_shape is None:
             return image
         _, height, width = self.image_shape
-        return image.resize((width, height), Image.Resampling.LANCZOS)
+        return fitted(image, height, width, self.fit)
 
 
 def _layout(image: Any, image_shape: ImageShape | None) -> tuple[Any, Literal["none", "first", "last"]]:
