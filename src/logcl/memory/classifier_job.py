@@ -21,7 +21,7 @@ from logcl.nn.device import choose_device
 from logcl.nn.fit_state import State
 from logcl.nn.networks import ClassifierSpec
 from logcl.nn.timing import Pace, seconds_per_image
-from logcl.nn.training import Work, averaged, generator_for, steps_per_epoch, total_steps
+from logcl.nn.training import Work, averaged, generator_for, new_optimiser, steps_per_epoch, total_steps
 
 _MOST_MINUTES = 1_000_000  # two years
 
@@ -49,7 +49,8 @@ def training_seconds(
     def loss(rows: Tensor) -> Tensor:
         return batch_loss(network, pixels[rows], labels[rows], settings)
 
-    seconds = seconds_per_image(network, loss, part, part)
+    update, batch = new_optimiser(network, settings).step, samples / steps_per_epoch(settings, samples)
+    seconds = seconds_per_image(network, loss, part, part, update, batch)
     return seconds * samples * total_steps(settings, samples) / steps_per_epoch(settings, samples)
 
 
@@ -104,7 +105,8 @@ def learn(
         def loss(rows: Tensor) -> Tensor:
             return batch_loss(network, *fetch(rows), settings)
 
-        speed = averaged(seconds_per_image(network, loss, count, part))
+        update, batch = new_optimiser(network, settings).step, count / steps_per_epoch(settings, count)
+        speed = averaged(seconds_per_image(network, loss, count, part, update, batch))
         left = None if minutes is None else averaged(60 * minutes - (time.monotonic() - begun))
         pace = Pace(speed, left)  # of all processes, which must take the same number of steps
     work = Work(generator, progress, "global model", keep, resume, pace)
