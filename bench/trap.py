@@ -69,7 +69,7 @@ def main() -> None:
         Way("nothing"),
         Way("white noise 0.05", 0.05),
         Way("white noise 0.15", 0.15),
-        Way("white noise 0.3 (`fast`)", 0.3),
+        Way("white noise 0.3 (`paper-cpu`)", 0.3),
         Way("noise up to the worst level's error", matched=True),
         Way("the same and white noise 0.3", 0.3, matched=True),
         Way("blur, both sides", both=blurred),

@@ -1,6 +1,6 @@
 """Draws docs/figures/photographs.png: photographs, and what memories of them give back, with their bytes.
 
-    python tools/photographs_figure.py FOLDER      (class-named folders; here the clothing photographs' test set)
+    python tools/photographs_figure.py FOLDER    (class-named folders; here the clothing test set)
 
 Bytes are those of the whole file, divided by the photographs in it.
 """

@@ -96,3 +96,16 @@ def test_settings_are_not_changed_by_what_they_already_are(name, shape):
     own = {name: value for name, value, _ in described(settings) if name not in ("preset", "image_shape")}
     assert override(settings, own) == settings
     assert override(settings, {}) == settings
+
+
+@pytest.mark.parametrize(("shape", "hidden"), [((1, 28, 28), 0.3), ((1, 8, 8), 0.15), ((3, 32, 32), 0.0)])
+def test_noise_hides_levels_only_where_they_have_decoders_of_their_own(shape, hidden):
+    usual = preset("fast", shape)
+    assert usual.classifier.noise == 0
+    for codec, noise in (("cosine", 0), ("index", hidden), ("autoencoder", hidden)):
+        assert override(usual, {"codec.name": codec}).classifier.noise == noise
+    published = preset("paper-cpu", shape)
+    assert published.classifier.noise == hidden
+    assert override(published, {"codec.name": "cosine"}).classifier.noise == 0
+    given = override(usual, {"codec.name": "index", "classifier.noise": 0.05})
+    assert given.classifier.noise == 0.05

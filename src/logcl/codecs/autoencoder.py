@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, NetworkSpec, RateSettings
+from logcl.codecs.base import Codec, CodecSpec, FitInput, Fitted, NetworkSpec, RateSettings, masking_noise
 from logcl.codecs.cosine import Cosine, CosineSettings, CosineSpec
 from logcl.codecs.quantised import FINENESS, QuantisedCodec, QuantisedCodes, joined
 from logcl.core.images import squared_errors
@@ -58,6 +58,11 @@ class AutoencoderSettings(RateSettings, Recipe):
     """Whether the largest level stores its encoder, so that later fits can start from that too."""
     warm_share: float = Field(1.0, gt=0, le=1)
     """Fraction of the epochs and steps that a fit with both networks to start from takes."""
+
+    @classmethod
+    def noise(cls, image_shape: ImageShape) -> float:
+        """As levels have decoders of their own."""
+        return masking_noise(image_shape)
 
     @classmethod
     def for_images(cls, image_shape: ImageShape) -> AutoencoderSettings:

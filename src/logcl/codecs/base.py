@@ -69,9 +69,24 @@ class CodecSettings(Frozen):
         del x, y, progress
         return None
 
+    @classmethod
+    def noise(cls, image_shape: ImageShape) -> float:
+        """White noise for the training of classifiers, which hides the level that an image came from.
+
+        None is needed if all levels distort images alike.
+        """
+        del image_shape
+        return 0.0
+
     def describes(self, spec: CodecSpec) -> bool:
         """Whether a codec of this spec can have been made with these settings."""
         return spec.name == self.name
+
+
+def masking_noise(image_shape: ImageShape) -> float:
+    """For codecs whose levels have decoders of their own: results/bench/trap.md. In colour, not measured."""
+    channels, height, width = image_shape
+    return 0.0 if channels > 1 else 0.15 if height * width <= 256 else 0.3
 
 
 class RateSettings(CodecSettings):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from logcl.codecs.base import Codec, CodecSettings, FitInput, Fitted, NetworkSpec, Rows
+from logcl.codecs.base import Codec, CodecSettings, FitInput, Fitted, NetworkSpec, Rows, masking_noise
 from logcl.codecs.coding import bits
 from logcl.codecs.decoding import decode
 from logcl.core.errors import BadSettings, Damaged
@@ -67,6 +67,11 @@ class IndexSettings(CodecSettings, Recipe):
         if self.network == "superposed" and self.bits > MOST_ADDRESS_BITS:
             raise ValueError(f"network = superposed needs bits up to {MOST_ADDRESS_BITS}, for 2^bits rows")
         return self
+
+    @classmethod
+    def noise(cls, image_shape: ImageShape) -> float:
+        """As levels have decoders of their own."""
+        return masking_noise(image_shape)
 
     @classmethod
     def for_images(cls, image_shape: ImageShape) -> IndexSettings:

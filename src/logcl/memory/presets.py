@@ -98,8 +98,7 @@ def preset(
     if name in ("fast", "online", "offline"):
         codec = AutoSettings.for_images(image_shape)
     elif name == "paper-cpu":
-        if channels == 1:  # hides which decoder an image came from: see docs/paper.md
-            classifier = classifier.model_copy(update={"noise": 0.15 if tiny else 0.3})
+        classifier = classifier.model_copy(update={"noise": IndexSettings.noise(image_shape)})
         codec = IndexSettings.for_images(image_shape)
         labels = LabelSettings(
             kind="labeller", width=4 if tiny else 8,

@@ -61,7 +61,10 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     changes = dict(changes)
     name = changes.pop("codec.name", settings.codec.name)
     if name != settings.codec.name:
-        data["codec"] = registry.settings_of(name).for_images(settings.image_shape).model_dump()
+        kind = registry.settings_of(name)
+        data["codec"] = kind.for_images(settings.image_shape).model_dump()
+        if settings.classifier.noise == type(settings.codec).noise(settings.image_shape):
+            data["classifier"]["noise"] = kind.noise(settings.image_shape)
     if any(f"codec.{target}" in changes for target in _TARGETS):
         data["codec"] |= {target: None for target in _TARGETS if target in data["codec"]}
     for fixed in ("preset", "image_shape", "backbone", "thumbnails"):
