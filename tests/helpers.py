@@ -9,13 +9,17 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image, ImageDraw
 from sklearn.datasets import load_sample_images
+from torch import nn
 
 from logcl.codecs import registry
 from logcl.codecs.base import Codec, CodecSettings, Encoded, FitInput, Fitted
+from logcl.core.features import to_bytes
 from logcl.core.progress import Progress, Silent
 from logcl.memory.local_model import LocalModel
+from logcl.nn.backbones import Backbone
 from logcl.nn.training import Work, generator_for
 
 
@@ -141,3 +145,33 @@ def reread(model: LocalModel, name: str = "level") -> LocalModel:
 def page_of(path: Path) -> int:
     """Bytes of a page of a SQLite database, as its header says."""
     return int.from_bytes(path.read_bytes()[16:18], "big")
+
+
+class TinyBackbone(nn.Module):
+    """Features (n, 24) of images (n, 3, H, W): with batch normalisation, like most pretrained networks."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.first = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+            self.norm = nn.BatchNorm2d(8)
+            self.last = nn.Conv2d(8, 24, 3, stride=2, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.norm(self.first(x)).relu()).relu().flatten(2).amax(2)
+
+
+def tiny_backbone(seed: int = 0, side: int = 16) -> Backbone:
+    """A backbone that takes next to no time; equal seeds give equal weights."""
+    return Backbone.of(TinyBackbone(seed), (3, side, side), name="tiny")
+
+
+def feature_bytes(
+    count: int, values: int = 256, classes: int = 6, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features as a rectifier leaves them, as bytes (n, 1, 1, values), and their classes (n,)."""
+    rng, means = np.random.default_rng(seed), np.random.default_rng(99).normal(-0.4, 0.6, (classes, values))
+    y = rng.integers(classes, size=count)
+    features = np.maximum(means[y] + rng.normal(0, 0.8, (count, values)), 0)
+    return to_bytes(features, 1.0)[:, None, None, :], y

@@ -1,6 +1,7 @@
 """Every code block of the README and the docs runs, page by page, in a folder with the files they mention.
 
-Blocks of docs/avalanche.md run in the environment that has Avalanche (tests/avalanche/).
+Blocks of docs/avalanche.md run in the environment that has Avalanche (tests/avalanche/), those of
+docs/photographs.md on real photographs (tests/test_photographs.py).
 """
 
 import json
@@ -17,7 +18,7 @@ import torch
 from PIL import Image
 
 ROOT = Path(__file__).parent.parent
-ELSEWHERE = {"avalanche.md"}
+ELSEWHERE = {"avalanche.md", "photographs.md"}
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))

@@ -88,7 +88,9 @@ def test_every_page_of_results_matches_its_files(made):
                 assert (folder / f"{drawing.name}.svg").exists(), drawing.name
                 assert (folder / f"{drawing.name}.png").exists(), drawing.name
     readme = (ROOT / "README.md").read_text()
-    assert made.readme(readme) == readme
+    assert made.photographs(made.readme(readme)) == readme
+    guide = (ROOT / "docs" / "photographs.md").read_text()
+    assert made.photographs(guide) == guide
 
 
 def test_the_table_of_torture_trials_matches_their_counts(made):

@@ -125,7 +125,7 @@ def test_train_says_whether_it_was_warm_started(memory, npz, logcl):
     logcl("absorb", memory, npz, "--again")
     second = logcl("train", memory, *warm)
     assert "warm-started from that of 150 samples, on 300 replayed samples" in second.out
-    assert second.err == ""
+    assert re.fullmatch("global model: takes about .* images per second\n", second.err)
     assert json.loads(logcl("train", memory, *warm, "--json").out)["from"] == 300
     wider = logcl("train", memory, *warm, "--set", "classifier.width=5")
     assert "trained from scratch" in wider.err
@@ -730,7 +730,9 @@ class TestInterruptedTrain:
     EPOCHS = ("--set", "classifier.epochs=6")
 
     def test_its_message_after_an_interrupt_is_true(self, memory, logcl, interrupted):
-        assert interrupted(0, *self.EPOCHS) == f"logcl: interrupted; {memory} has no classifier yet\n"
+        told, said = interrupted(0, *self.EPOCHS).splitlines()
+        assert re.fullmatch("global model: takes about .* images per second", told)
+        assert said == f"logcl: interrupted; {memory} has no classifier yet"
         said = interrupted(5, *self.EPOCHS)
         kept = re.search(r"has no classifier yet; epoch ([0-9]) of 6 is kept, and the same command", said)
         unfinished = {"epoch": int(kept[1]), "epochs": 6}
@@ -740,8 +742,14 @@ class TestInterruptedTrain:
         assert about["memory_bytes"] < about["file_bytes"]
         assert f"interrupted after epoch {kept[1]} of 6" in logcl("inspect", memory).out
         assert logcl("verify", memory).code == 0
-        done = logcl("train", memory, "--set", "classifier.min_steps=0", *self.EPOCHS)
+        minutes = "--minutes", "1000"
+        done = logcl("train", memory, "--set", "classifier.min_steps=0", *self.EPOCHS, *minutes)
         assert f"continued after epoch {kept[1]}, on 150 replayed samples" in done.out
+        sizes = json.loads(logcl("inspect", memory, "--json").out)
+        shown = ", ".join(
+            f"{name} {human_bytes(sizes[f'{name}_bytes'])}" for name in ("memory", "classifier", "file")
+        )
+        assert done.out.endswith(f"; {shown}\n")
         about = json.loads(logcl("inspect", memory, "--json").out)["classifier"]
         assert (about["state"], "unfinished" in about) == ("up to date", False)
         assert interrupted(0).endswith("keeps its previous classifier\n")

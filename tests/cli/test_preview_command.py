@@ -62,7 +62,7 @@ def test_what_is_printed_names_the_page_and_the_size_to_choose(photos, tmp_path,
 def test_arrays_have_one_size(tmp_path, digits, logcl):
     x, y = digits
     np.savez(tmp_path / "a.npz", x=x[:100], y=y[:100])
-    ran = logcl("preview", tmp_path / "a.npz", "--out", tmp_path / "p.html", "--json")
+    ran = logcl("preview", tmp_path / "a.npz", "--out", tmp_path / "p.html", "--codec", "cosine", "--json")
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
     assert [row["name"] for row in found["rows"]] == ["8x8"]

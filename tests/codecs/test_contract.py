@@ -41,6 +41,7 @@ SMALL = {
     ],
     "cosine": [{"psnr": 25.0}, {"bytes_per_sample": 12.0}],
     "features": [{"step": 9.0}, {"bytes_per_sample": 40.0}, {"psnr": 30.0}],
+    "illustrated": [{"side": 4, "step": 9.0, "thumbnail_psnr": 25.0}, {"side": 4, "bytes_per_sample": 40.0}],
     "image_file": [{"psnr": 25.0}, {"bytes_per_sample": 40.0}, {"psnr": 25.0, "format": "webp"}],
     "index": [
         {**TRAINED, "network": "superposed", "assignment": "none", "bits": 5, "warm_up_epochs": 1},

@@ -44,6 +44,7 @@ def test_a_run_leaves_a_result_and_a_memory(stream, settings, tmp_path):
         "hardware",
         "final_accuracy",
         "memory_bytes",
+        "classifier_bytes",
         "raw_bytes",
         "seconds",
     } <= set(written)
@@ -52,6 +53,8 @@ def test_a_run_leaves_a_result_and_a_memory(stream, settings, tmp_path):
     assert memory.verify() == []
     assert memory.n == stream.samples
     assert result.memory_bytes == memory.nbytes()
+    assert 0 < result.classifier_bytes == memory.file.usage().classifier
+    assert result.file_bytes == result.memory_bytes + result.classifier_bytes
     assert result.raw_bytes == stream.samples * 64
     assert [task.samples for task in result.tasks] == [len(rows) for rows in stream.members]
 

@@ -1,5 +1,6 @@
 """The global model: learns from replay alone, is stored in the memory's file, knows when it is outdated."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -10,11 +11,15 @@ from torch import nn
 
 from logcl import Classifier, Memory
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
-from logcl.core.progress import Silent
+from logcl.core.progress import Progress, Silent
+from logcl.core.settings import ClassifierSettings
 from logcl.core.sharding import Shard
+from logcl.memory import classifier_limits as limits
 from logcl.memory.classifier import _take_over
-from logcl.memory.classifier_job import learn
+from logcl.memory.classifier_job import learn, training_seconds
+from logcl.nn import blobs
 from logcl.nn.classification import new_network
+from logcl.nn.networks import ClassifierSpec
 from logcl.nn.training import Work
 from tests.helpers import page_of, smooth
 
@@ -271,6 +276,62 @@ def test_more_processes_than_samples(memory, monkeypatch):
     assert not torch.equal(weights["1.weight"], before)
 
 
+def test_the_time_is_told_and_kept(memory, monkeypatch):
+    class Listening(Progress):
+        track = Silent.track
+
+        def say(self, text):
+            said.append(text)
+
+    said: list[str] = []
+    Classifier.train(memory, recipe=BRIEF, progress=Listening())
+    assert re.fullmatch(
+        r"global model: takes about .*: 1.43 epochs of 900 images, [0-9,.e+]+ images per second", said.pop()
+    )
+    monkeypatch.setattr("logcl.memory.classifier_job.seconds_per_image", lambda *_: 0.1)
+    steps = []
+    recipe = {"epochs": 9, "min_steps": 0}
+    watch = [lambda moment: steps.append(moment.step)]
+    Classifier.train(memory, recipe=recipe, minutes=3.5, callbacks=watch, progress=Listening())
+    assert steps == [7, 14]
+    assert said == ["global model: takes about 3 min: 2 of 9 epochs of 900 images, 10 images per second"]
+
+
+def test_the_time_is_known_before_there_is_a_memory(monkeypatch):
+    monkeypatch.setattr("logcl.memory.classifier_job.seconds_per_image", lambda *_: 0.1)
+    settings = ClassifierSettings(epochs=3, batch_size=10)
+    assert training_seconds(settings, (1, 8, 8), 5, 100) == pytest.approx(30)
+    longer = settings.model_copy(update={"min_steps": 60})
+    assert training_seconds(longer, (1, 8, 8), 5, 100) == pytest.approx(60)
+    monkeypatch.undo()
+    assert 0 < training_seconds(settings, (1, 8, 8), 5, 100) < 60
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf"), 1e9])
+def test_no_time_is_refused(memory, minutes):
+    with pytest.raises(BadInput, match=r"minutes is .*; give a number above 0"):
+        Classifier.train(memory, minutes=minutes)
+
+
+def test_it_is_stored_in_half_precision_and_predicts_the_same(memory, digits):
+    trained = Classifier.train(memory, recipe=BRIEF)
+    stored = blobs.load(memory.file.read_classifier(), "it")[1]
+    assert {value.dtype for name, value in stored.items() if name.endswith("weight")} == {torch.float16}
+    loaded = Classifier.load(memory)
+    assert np.array_equal(loaded.predict_proba(digits[0]), trained.predict_proba(digits[0]))
+    assert loaded.fingerprint() == trained.fingerprint()
+
+
+def test_weights_beyond_half_precision_are_stored_as_they_are():
+    with torch.random.fork_rng(), torch.no_grad():
+        large = nn.Linear(64, 10)
+        large.weight[0, 0] = 1e6
+    found = blobs.weights(large, "it", "half")
+    assert (found["it.weight"].dtype, found["it.bias"].dtype) == (torch.float32, torch.float16)
+    blobs.round_weights(large, "half")
+    assert torch.equal(large.weight, found["it.weight"])
+
+
 class TestInterruptedTraining:
     RECIPE = {"epochs": 8, "min_steps": 0}  # noqa: RUF012
 
@@ -311,6 +372,24 @@ class TestInterruptedTraining:
         assert memory.file.staged() == {}
         assert Classifier.unfinished(memory) is None
         assert Classifier.train(memory, own_network() if own else None, self.RECIPE).resumed == 0
+
+    def test_it_continues_with_any_time_there_is(self, memory, monkeypatch):
+        """What was learned is not dropped because the user has more time, or less."""
+        monkeypatch.setattr(
+            "logcl.memory.classifier_job.seconds_per_image", lambda *_: 60 / 900
+        )  # 1 min an epoch
+        self.interrupted(memory, 3, minutes=5.5)
+        assert Classifier.unfinished(memory).epochs == 5
+        steps = []
+        done = Classifier.train(
+            memory, recipe=self.RECIPE, callbacks=[lambda moment: steps.append(moment.step)]
+        )
+        assert (done.resumed, steps) == (2, [21, 28, 35])  # as it would have ended
+        self.interrupted(memory, 5)
+        steps = []
+        shorter = {"minutes": 1.5, "callbacks": [lambda moment: steps.append(moment.step)]}
+        assert Classifier.train(memory, recipe=self.RECIPE, **shorter).resumed == 4
+        assert steps == [35]
 
     def test_a_warm_start_continues_too(self, memory):
         recipe = {**self.RECIPE, "warm_start": True, "warm_share": 1.0}
@@ -399,3 +478,15 @@ def test_it_learns_from_images_without_restoration(tmp_path, monkeypatch):
     assert next(memory.replay(4, for_training=True))[0].shape == (4, *plain.shape)
     with pytest.raises(AssertionError, match="restored"):
         memory.dataset()[0]
+
+
+@pytest.mark.parametrize("side", [65, 100, 128, 224, 256, 512])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_default_network_needs_no_more_memory_than_the_smallest_file_justifies(tmp_path, channels, side):
+    memory = Memory.open(tmp_path / "m.logcl", (channels, side, side))
+    spec = ClassifierSpec.of(memory.settings.classifier, memory.settings.image_shape, 100)
+    limits.check_network(spec, memory.path)
+    at_once, _ = limits.room(spec, 0)
+    assert at_once is None or at_once >= 2  # batch normalisation
+    with pytest.raises(BadSettings, match="its classifier takes"):
+        limits.check_network(spec.model_copy(update={"stem": 1, "width": 512}), memory.path)

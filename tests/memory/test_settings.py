@@ -81,6 +81,14 @@ def test_settings_without_a_codec_are_refused(codec):
         parse(data)
 
 
+@pytest.mark.parametrize("shape", [(3, 65, 65), (1, 105, 105), (3, 224, 224), (3, 80, 3000), (3, 4096, 4096)])
+def test_photographs_are_trained_for_some_hundred_steps_and_shifted_in_proportion(shape):
+    large, small = preset("fast", shape).classifier, preset("fast", (shape[0], 64, 64)).classifier
+    assert large.min_steps >= 500
+    assert large.shift == min(max(shape) // 16, 64) > small.shift
+    assert preset("offline", shape).classifier == preset("offline", (shape[0], 64, 64)).classifier
+
+
 @pytest.mark.parametrize("name", ["fast", "paper-cpu", "paper"])
 @pytest.mark.parametrize("shape", [GREY, COLOUR])
 def test_settings_are_not_changed_by_what_they_already_are(name, shape):

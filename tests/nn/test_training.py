@@ -2,6 +2,7 @@
 
 import itertools
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from torch import nn
 
 from logcl.core.progress import Silent
 from logcl.core.settings import Recipe
+from logcl.core.text import human_seconds
+from logcl.nn.timing import Pace
 from logcl.nn.training import (
     Diverged,
     Work,
@@ -299,10 +302,12 @@ def damage(state: dict, name: str, value) -> dict:
         ("optimiser.0.exp_avg", torch.zeros(4)), ("optimiser.77.exp_avg", torch.zeros(4)),
         ("optimiser.x.exp_avg", torch.zeros(4)), ("random.own", None), ("random.cpu", torch.zeros(3)),
         ("random.own", torch.zeros(5056, dtype=torch.uint8)), ("numbers", None), ("numbers", torch.zeros(2)),
-        ("numbers", torch.tensor([7, 0, 0, 0, 36, 0, 0, torch.nan, torch.nan], dtype=torch.float64)),
-        ("numbers", torch.tensor([6, 0, 0, 0, 99, 0, 0, torch.nan, torch.nan], dtype=torch.float64)),
-        ("numbers", torch.tensor([6, 9, 0, 0, 36, 0, 0, torch.nan, torch.nan], dtype=torch.float64)),
-        ("numbers", torch.full((9,), torch.nan, dtype=torch.float64)),
+        ("numbers", torch.tensor([7, 0, 0, 0, 36, 36, 0, 0, torch.nan, torch.nan], dtype=torch.float64)),
+        ("numbers", torch.tensor([6, 0, 0, 0, 99, 99, 0, 0, torch.nan, torch.nan], dtype=torch.float64)),
+        ("numbers", torch.tensor([6, 0, 0, 0, 36, 30, 0, 0, torch.nan, torch.nan], dtype=torch.float64)),
+        ("numbers", torch.tensor([6, 9, 0, 0, 36, 36, 0, 0, torch.nan, torch.nan], dtype=torch.float64)),
+        ("numbers", torch.tensor([6, 0, 0, 0, 36, 0, 0, torch.nan, torch.nan], dtype=torch.float64)),
+        ("numbers", torch.full((10,), torch.nan, dtype=torch.float64)),
     ],
 )  # fmt: skip
 def test_a_state_that_does_not_fit_is_ignored(name, value):
@@ -311,3 +316,46 @@ def test_a_state_that_does_not_fit_is_ignored(name, value):
     whole = resumable(recipe, Work(generator_for(0), keep=lambda *given: kept.append(given[2]))).state_dict()
     again = resumable(recipe, Work(generator_for(0), resume=damage(kept[0], name, value))).state_dict()
     assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
+class Rates(Recorder):
+    """What was said, and the learning rates that were logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said, self.rates = [], {}
+
+    def say(self, text):
+        self.said.append(text)
+
+    def log(self, moment):
+        self.rates[moment.step] = moment.values["learning_rate"]
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(None, 36), (1e9, 36), (26.0, 24), (3.3, 3), (-5.0, 1)])
+def test_a_fit_ends_in_the_time_there_is(seconds, steps):
+    """36 steps of a second; whole epochs of 6 if there is time for one. The learning rate falls to zero."""
+    recorder = Rates()
+    resumable(RECIPES["adam"], Work(generator_for(0), recorder, pace=Pace(6 / 50, seconds)))
+    assert recorder.totals == [recorder.steps] == [steps]
+    assert recorder.rates[steps] < (0.1 if steps > 3 else 1) * RECIPES["adam"].learning_rate
+    (said,) = recorder.said
+    assert f"about {human_seconds(steps)}" in said
+    assert ("of 6 epochs" in said) == (steps < 36)
+
+
+def test_a_fit_that_continues_ends_in_the_time_there_is():
+    recipe, kept = RECIPES["adam"], []
+    resumable(recipe, Work(generator_for(0), keep=lambda *given: kept.append(given[2])))
+    recorder = Rates()
+    work = Work(generator_for(0), recorder, resume=kept[2], pace=Pace(6 / 50, 13.0))
+    resumable(recipe, work)
+    assert recorder.totals == [recorder.steps] == [12]  # of 18 that are left
+    assert list(recorder.rates) == [24, 30]
+    assert recorder.rates[30] < 0.1 * recipe.learning_rate
+    # Interrupted once more, without a limit it ends where it would have ended.
+    again = []
+    resumable(recipe, replace(work, keep=lambda *given: again.append(given[2])))
+    recorder = Rates()
+    resumable(recipe, Work(generator_for(0), recorder, resume=again[0]))
+    assert list(recorder.rates) == [30]

@@ -15,7 +15,7 @@ def test_task_folders_are_tasks_of_one_shape(tmp_path, make_images):
     first, second = read_tasks(tmp_path)
     assert (first.source, first.y.tolist()) == (str(tmp_path / "task2"), ["cat"] * 3)
     assert (second.source, second.y.tolist()) == (str(tmp_path / "task10"), ["dog"])
-    assert first.x.shape[1:] == second.x.shape[1:] == (3, 32, 32), "all folders decide"
+    assert first.x.shape[1:] == second.x.shape[1:] == (3, 8, 8), "all folders decide"
     (only,) = read_tasks(tmp_path, (3, 4, 4), first=2)
     assert only.x.shape == (1, 3, 4, 4)
     assert list(read_tasks(tmp_path, first=3)) == []

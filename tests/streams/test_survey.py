@@ -87,7 +87,10 @@ def test_tiny_images_keep_their_size_and_are_told_so(tmp_path, make_images):
     assert [row[2] for row in rows] == ["all", "18x20, as they are", "kept", "1 channel"]
     make_images(tmp_path / "b" / "dog", 1, "L", (18, 20))
     rows = findings(survey_of(tmp_path / "b"), None, "crop")
-    assert rows[1][2].startswith("32x32, because most are smaller than 64 pixels")
+    assert rows[1][2].startswith("18x18, the shorter side of most; --image-shape chooses another")
+    make_images(tmp_path / "b" / "cow", 4, "L", (50, 40))
+    rows = findings(survey_of(tmp_path / "b"), None, "crop")
+    assert rows[1][2].startswith("32x32, as most are smaller than 64 pixels")
 
 
 def test_headers_that_cannot_be_read_are_counted_or_refused(photos):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -16,11 +16,11 @@ from logcl.core.sizes import ImageSize, parse_size, shape_text
 from logcl.core.text import human_bytes
 
 if TYPE_CHECKING:
-    from logcl.core.settings import ImageFit, ImageShape
+    from logcl.core.settings import ImageShape
     from logcl.memory.memory import Absorbed, Memory
     from logcl.memory.settings import Settings
     from logcl.nn.backbones import Backbone
-    from logcl.streams import Survey, Task
+    from logcl.streams import Task
 
 
 def absorb(
@@ -29,6 +29,7 @@ def absorb(
     image_shape: console.ShapeOption = None,
     fit: console.FitOption = None,
     backbone: console.BackboneOption = None,
+    thumbnails: console.ThumbnailsOption = 0,
     preset: Annotated[
         str | None, typer.Option(help="For a new memory: fast (default), paper-cpu, paper.")
     ] = None,
@@ -53,6 +54,7 @@ def absorb(
     """Add labelled images to a memory, created if absent; the files are not needed afterwards."""
     from logcl.integrations.logs import log_to
     from logcl.memory.beginning import begin, codec_text
+    from logcl.memory.featured import samples_of
     from logcl.memory.file.memory_file import MemoryFile
     from logcl.memory.memory import Memory
     from logcl.nn import backbones
@@ -63,13 +65,13 @@ def absorb(
     dataset = found.name if isinstance(found, Named) else None
     network = None if backbone is None else backbones.named(backbone, size and size.shape())
     chosen: dict[str, Any] = {
-        "backbone": network, "preset": preset, "dataset": dataset, "unit": unit, "seed": seed,
-        "settings": console.parse_changes(changes, bytes_per_sample, psnr, codec, fit),
+        "backbone": network, "thumbnails": thumbnails, "preset": preset, "dataset": dataset, "unit": unit,
+        "seed": seed, "settings": console.parse_changes(changes, bytes_per_sample, psnr, codec, fit),
     }  # fmt: skip
     memory: Memory | None = None
     if MemoryFile(path).exists():
         memory = Memory.open(path, size, **chosen)
-        network = memory.backbone
+        network, thumbnails = memory.backbone, memory.settings.thumbnails
         size, way = parse_size(memory.settings.input_shape), memory.settings.fit
         with memory.file.writing():
             pass  # refuse a second writer before reading any images
@@ -100,11 +102,12 @@ def absorb(
                 survey = survey_of(found, from_task, skip_bad=skip_bad, progress=progress)
             if survey:
                 if tell:
-                    _show_survey(path, survey, size, way)
+                    console.show_survey(f"new memory {path}", survey, size, way)
                 size = parse_size(survey.image_shape(size))
             tasks = read_tasks(
                 found, size, fit=way, first=from_task, data_dir=data_dir, skip_bad=skip_bad,
-                through=None if network is None else network.samples, progress=progress,
+                through=None if network is None else partial(samples_of, network, thumbnails),
+                progress=progress,
             )  # fmt: skip
             for number, task in enumerate(tasks, from_task):
                 for bad, reason in task.skipped:
@@ -140,16 +143,6 @@ def absorb(
             console.print_json({"memory": str(path), "tasks": report, "samples": report[-1]["samples"]})
 
 
-def _show_survey(path: Path, survey: Survey, size: ImageSize | None, fit: ImageFit) -> None:
-    """What the images are, and what was chosen by them, before any of them is read."""
-    from logcl.streams.survey import advice, findings
-
-    title, columns = f"new memory {path}", ["", "found", "chosen"]
-    console.print_table(columns, findings(survey, size, fit), title, ["found", "chosen"], console.err)
-    for sentence in advice(survey, survey.image_shape(size), fit):
-        console.err.print(f"note: {sentence}")
-
-
 def _check_settings(size: ImageSize | None, **chosen: Any) -> Settings:
     """Refuse settings that are invalid; if the shape is unknown, those invalid for tiny and larger images."""
     guesses = [size.shape(1), size.shape(3)] if size else [(1, 8, 8), (3, 64, 64)]
@@ -162,6 +155,7 @@ def _check_settings(size: ImageSize | None, **chosen: Any) -> Settings:
 def _new_settings(
     shape: tuple[int, ...],
     backbone: Backbone | None,
+    thumbnails: int,
     preset: str | None,
     dataset: str | None,
     unit: int | None,
@@ -174,16 +168,16 @@ def _new_settings(
 
     given = {name: value for name, value in (("seed", seed), ("unit", unit)) if value is not None}
     spec = None if backbone is None else backbone.spec
-    start = preset_settings(preset or "fast", cast("ImageShape", shape), dataset, spec)
+    start = preset_settings(preset or "fast", cast("ImageShape", shape), dataset, spec, thumbnails)
     return override(start, {**settings, **given})
 
 
 def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dict[str, Any]:
     """What is printed about a task. This must not fail: the task is committed."""
     try:
-        size = memory.nbytes()
+        sizes: Mapping[str, int | None] = memory.file.usage().named()
     except LogCLError:
-        size = None
+        sizes = dict.fromkeys(("memory_bytes", "classifier_bytes", "file_bytes"))
     return {
         "source": task.source,
         "absorbed": len(task),
@@ -194,7 +188,7 @@ def _describe(memory: Memory, task: Task, done: Absorbed, seconds: float) -> dic
         "samples_trained": sum(slot.samples for slot in done.plan.train),
         "levels_kept": [slot.level for slot in done.plan.keep],
         "buffer": len(done.plan.buffer),
-        "memory_bytes": size,
+        **sizes,
         "raw_bytes": done.n * math.prod(memory.settings.input_shape),
         "seconds": seconds,
     }
@@ -205,6 +199,8 @@ def _sentence(done: dict[str, Any]) -> str:
     if done["levels_resumed"]:
         levels += f", resumed: {', '.join(map(str, done['levels_resumed']))}"
     size = "an unknown number of bytes" if done["memory_bytes"] is None else human_bytes(done["memory_bytes"])
+    if done["classifier_bytes"]:
+        size += f" (file {human_bytes(done['file_bytes'])} with a classifier of earlier samples)"
     return (
         f"absorbed {done['absorbed']:,} samples from {done['source']} in {done['seconds']:.1f} s "
         f"(levels trained: {levels}; {done['buffer']:,} in the buffer); holds {done['samples']:,} samples "

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from logcl.core.bars import Bars
     from logcl.core.settings import ImageFit
     from logcl.nn.engines import Engine
+    from logcl.streams import Survey
 
 
 class _Console(Console):
@@ -96,6 +97,10 @@ BackboneOption = Annotated[
         help="Hold features of a frozen network instead of images: efficientnet-lite0, or a model of timm, "
         "with weights from FILE or timm's cache.",
     ),
+]
+ThumbnailsOption = Annotated[
+    int,
+    typer.Option("--thumbnails", metavar="SIDE", help="Keep a small picture beside the features, e.g. 32."),
 ]
 EngineOption = Annotated[
     Literal["local", "ray"], typer.Option(help="Where to train: in this process or on a Ray cluster.")
@@ -212,6 +217,16 @@ def print_table(
         for column, cell in zip(columns[1:], row[1:], strict=True):
             if column and cell:
                 to.print(f"  {column:<{label}}  {cell}")
+
+
+def show_survey(title: str, survey: Survey, size: ImageSize | None, fit: ImageFit) -> None:
+    """What the images of a folder are, and what was chosen by their headers, before any is decoded."""
+    from logcl.streams.survey import advice, findings
+
+    columns = ["", "found", "chosen"]
+    print_table(columns, findings(survey, size, fit), title, ["found", "chosen"], err)
+    for sentence in advice(survey, survey.image_shape(size), fit):
+        err.print(f"note: {sentence}")
 
 
 def parse_changes(

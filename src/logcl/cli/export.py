@@ -36,7 +36,7 @@ def export(
 ) -> None:
     """Write the replayed samples, in sample order: OUT.npz with x and y, or OUT/CLASS/INDEX.png.
 
-    Of a memory of features, x are the features.
+    Of a memory of features, x are the features, and images are thumbnails.
     """
     from logcl.memory.memory import Memory
 
@@ -106,10 +106,12 @@ def _write_npz(path: Path, now: Snapshot, progress: Progress) -> None:
 def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
     """Write one folder per class and one file per sample, named by sample index."""
     from logcl.core.pictures import to_picture
+    from logcl.memory.featured import pictures
 
-    channels = now.settings.image_shape[0]
-    if now.settings.backbone is not None:
-        raise BadInput("this memory holds features, which are not images; use --format npz")
+    settings = now.settings
+    if settings.backbone is not None and not settings.thumbnails:
+        raise BadInput("this memory holds features and no thumbnails to show; use --format npz")
+    channels = settings.image_shape[0] if settings.backbone is None else 3
     if channels not in (1, 3, 4):
         raise BadInput(f"images with {channels} channels cannot be saved as PNG; use --format npz")
     names = _folder_names([str(label) for label in now.classes])
@@ -117,7 +119,9 @@ def _write_pngs(folder: Path, now: Snapshot, progress: Progress) -> None:
     folder.mkdir()
     for name in names:
         (folder / name).mkdir()
-    for start, images, y in now.pieces(progress):
+    for start, samples, y in now.pieces(progress):
+        images = pictures(samples, settings)
+        assert images is not None  # there are thumbnails
         for row, (image, number) in enumerate(zip(images.numpy(), y, strict=True), start=start + 1):
             to_picture(image).save(folder / names[number] / f"{row:0{digits}}.png")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,7 @@ def preview(
     quiet: console.QuietOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Compare image sizes before deciding: bytes, seconds and quality, with originals beside replay."""
+    """Compare image sizes, and a backbone, before deciding: bytes, seconds, and replay to look at."""
     from logcl.experiments.preview.candidates import measure_all, recommended
     from logcl.experiments.preview.source import look
     from logcl.experiments.report import preview as page
@@ -51,7 +52,7 @@ def preview(
             {
                 "source": source, "images": found.total, "classes": found.classes, "measured": len(found),
                 "rows": [{**row.model_dump(mode="json"), "file_bytes": row.file_bytes} for row in rows],
-                "recommended": best.name, "why": why, "page": str(out_path),
+                "recommended": best.name, "option": best.option, "why": why, "page": str(out_path),
             }
         )  # fmt: skip
         return
@@ -59,4 +60,5 @@ def preview(
     shown = page.table(rows)
     console.print_table(shown.columns, shown.rows, title, ["codec"])
     console.out.print(f"\nrecommended  {best.name}: {why}")
+    console.out.print(f"to use it    logcl absorb NEW.logcl {shlex.quote(source)} {best.option}")
     console.out.print(f"page         {out_path}")

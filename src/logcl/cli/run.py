@@ -48,12 +48,12 @@ def run(
     ] = "every",
     out_dir: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace earlier runs in the folder.")] = False,
+    image_shape: console.ShapeOption = None,
+    fit: console.FitOption = None,
     data_dir: console.DataDirOption = None,
     bytes_per_sample: console.BytesOption = None,
     psnr: console.PsnrOption = None,
     codec: console.CodecOption = None,
-    image_shape: console.ShapeOption = None,
-    fit: console.FitOption = None,
     backbone: console.BackboneOption = None,
     changes: console.SetOption = None,
     quiet: console.QuietOption = False,
@@ -72,13 +72,15 @@ def run(
     from logcl.methods import METHODS, find, options_of
     from logcl.methods.parts.exemplars import check_budget
     from logcl.nn import backbones
-    from logcl.streams import Named, open_stream, resolve
+    from logcl.streams import Named, check_fit, open_stream, resolve, survey_of
 
     named = [name.strip() for name in method.split(",")]
     names = list(dict.fromkeys(find(name).name for name in (METHODS if named == ["all"] else named)))
     asked = console.parse_changes(changes, bytes_per_sample, psnr, codec, fit)
-    size = console.parse_shape(image_shape) if image_shape is not None else None
     experiment.evaluate_every(evaluate)
+    asked_size = None if image_shape is None else console.parse_shape(image_shape)
+    way = asked.get("fit", "crop")
+    check_fit(way)
     if "seed" in asked:
         raise BadSettings("--set seed is not allowed here; use --seed")
     options = {name: _options(name, asked) for name in names}
@@ -98,16 +100,20 @@ def run(
     finished = {} if overwrite else _finished(folders)
     safe = f"finished tasks are kept; resume with the same command{' without --overwrite' * overwrite}"
     with console.job(safe, quiet=quiet) as progress:
-        network = None if backbone is None else backbones.named(backbone, size and size.shape())
+        network = None if backbone is None else backbones.named(backbone, asked_size and asked_size.shape())
+        survey = survey_of(found, progress=progress) if network is None else None
+        if survey and not (quiet or as_json):
+            console.show_survey(f"images of {source}", survey, asked_size, way)
+        shape = survey.image_shape(asked_size) if survey else asked_size
 
         @lru_cache(maxsize=1)  # cells of one seed follow each other
         def opened(number: int) -> tuple[Stream, Settings]:
             # Image files are read at the size that the backbone takes; it resizes all other images.
             files = isinstance(found, Path) and found.is_dir()
-            wanted = size if network is None else network.spec.image_shape if files else None
+            size = shape if network is None else network.spec.image_shape if files else None
             stream = open_stream(
-                found, data_dir=data_dir, tasks=tasks, seed=number, image_shape=wanted,
-                fit=fit or "crop", progress=progress,
+                found, data_dir=data_dir, tasks=tasks, seed=number, image_shape=size, fit=way,
+                progress=progress,
             )  # fmt: skip
             if network is not None:
                 stream = featured(stream, network, progress)
@@ -151,7 +157,11 @@ def run(
     (page,) = report.write(list(results.values()), folder / "report.html")
     if as_json:
         documents = [
-            {**result.model_dump(mode="json"), "folder": str(folders[cell])}
+            {
+                **result.model_dump(mode="json"),
+                "file_bytes": result.file_bytes,
+                "folder": str(folders[cell]),
+            }
             for cell, result in results.items()
         ]
         console.print_json(documents[0] if len(documents) == 1 else documents)
@@ -202,14 +212,14 @@ def _check_same(path: Path, result: Result, stream: Stream, choices: dict[str, A
 
 
 def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], Path]) -> None:
-    from logcl.experiments.table import group_by, mean_bytes
+    from logcl.experiments.table import group_by, sizes
 
     rows = [
         [
             name,
             spread([result.final_accuracy for result in mine], 3),
             spread([result.forgetting for result in mine if result.forgetting is not None], 3),
-            human_bytes(mean_bytes(mine)),
+            *sizes(mine, results).values(),
             human_bytes(fmean(result.raw_bytes for result in mine)),
             f"{fmean(sum(result.seconds.values()) for result in mine):.1f}",
         ]
@@ -221,7 +231,7 @@ def _show(stream: Stream, results: list[Result], folders: dict[tuple[str, int], 
         f"{len(stream.classes)} classes in {len(stream)} tasks, "
         + (f"seed {first}" if first == last else f"seeds {first} to {last}, mean ± standard error")
     )
-    columns = ["method", "accuracy", "forgetting", "bytes kept", "raw bytes", "seconds"]
+    columns = ["method", "accuracy", "forgetting", *sizes(results, results), "raw bytes", "seconds"]
     console.print_table(columns, rows, title)
     if traps := [result.trap for result in results if result.trap]:
         console.show(False, None, f"\ndistortions  {_cause(traps)}", f"             {_effect(traps)}")

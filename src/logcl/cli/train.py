@@ -9,6 +9,7 @@ import typer
 
 from logcl.cli import console
 from logcl.core.errors import BadSettings, Damaged
+from logcl.core.text import human_bytes
 
 if TYPE_CHECKING:
     from logcl.memory.memory import Memory
@@ -53,7 +54,10 @@ def train(
         kept = Classifier.unfinished(memory)
         if kept is None:
             return has
-        return f"{has}; epoch {kept.epoch} of {kept.epochs} is kept, and the same command continues from it"
+        return (
+            f"{has}; epoch {kept.epoch} of {kept.epochs} is kept, and the same command continues from it, "
+            f"with any --minutes; until then the file is {human_bytes(_staged(memory))} larger"
+        )
 
     with (
         console.job(state, quiet=quiet) as progress,
@@ -70,6 +74,7 @@ def train(
             progress=progress,
         )
         seconds = time.perf_counter() - started
+    sizes = memory.file.usage()
     about, last, resumed = classifier.about, classifier.last, classifier.resumed
     start = f", warm-started from that of {last.samples:,} samples," if last else ""
     start += f", continued after epoch {resumed}," if resumed else ""
@@ -81,14 +86,21 @@ def train(
             "from": last and last.samples,
             "resumed": resumed,
             "seconds": seconds,
+            **sizes.named(),
         },
         f"{path}: trained a classifier of {len(about.classes)} classes{start} on {about.samples:,} "
-        f"replayed samples in {seconds:.1f} s",
+        f"replayed samples in {seconds:.1f} s; memory {human_bytes(sizes.memory)}, classifier "
+        f"{human_bytes(sizes.classifier)}, file {human_bytes(sizes.file)}",
     )
     if settings.warm_start and last is None:
         console.err.print(
             f"note: trained from scratch; {path} had no classifier of this network and width to start from"
         )
+
+
+def _staged(memory: Memory) -> int:
+    """Bytes of work that is not finished."""
+    return sum(map(len, memory.file.staged().values()))
 
 
 def _stored(memory: Memory) -> bytes | None:

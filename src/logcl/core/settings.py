@@ -16,9 +16,13 @@ MOST_SAMPLES = 2**62
 """Sample indices stay below this, so that the sum of two fits 64 bits."""
 
 
+_LONGEST_ROW = 16_383  # values of a sample that is one row: features
+
+
 def _checked_shape(shape: tuple[int, int, int]) -> tuple[int, int, int]:
     channels, height, width = shape
-    sides = 1 <= channels <= 64 and 1 <= height <= 4096 and 1 <= width <= 4096 and height * width > 1
+    widest = _LONGEST_ROW if channels == height == 1 else 4096
+    sides = 1 <= channels <= 64 and 1 <= height <= 4096 and 1 <= width <= widest and height * width > 1
     if not sides or math.prod(shape) > MOST_VALUES:
         raise ValueError(
             f"image_shape = {shape} is not supported; use 1 to 64 channels, height and width up to 4096, "
@@ -99,7 +103,7 @@ class BackboneSpec(Frozen):
     """Subtracted from each channel, pixels in [0, 1]."""
     std: tuple[Annotated[float, Field(gt=0)], ...] = Field(max_length=64)
     """What each channel is then divided by."""
-    features: int = Field(ge=2, le=2**20)
+    features: int = Field(ge=2, le=4096)
     """Features per image."""
     scale: float = Field(gt=0)
     """Features of about this size are stored as exactly as smaller ones; see `core.features`."""
@@ -108,6 +112,10 @@ class BackboneSpec(Frozen):
     def sample_shape(self) -> ImageShape:
         """The features of an image, stored like an image of one row."""
         return 1, 1, self.features
+
+    def row(self, thumbnails: int) -> ImageShape:
+        """The same with a thumbnail of this side behind them."""
+        return 1, 1, self.features + 3 * thumbnails**2
 
     @model_validator(mode="after")
     def _one_per_channel(self) -> BackboneSpec:
@@ -128,10 +136,17 @@ class BasicSettings(Frozen):
     their edges, or `stretch`, as in files from before there was a choice."""
     backbone: BackboneSpec | None = None
     """The network that computes the features; None: the memory holds images."""
+    thumbnails: int = Field(0, ge=0, le=64)
+    """Side of the small picture that is kept beside the features of each sample; 0: none."""
     unit: int = Field(512, ge=1, le=2**40)
     """L: samples of a level-0 model; up to L - 1 of the newest samples wait in the buffer."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Decides initial weights, order and noise: the same seed gives the same bytes."""
+
+    @property
+    def seen_shape(self) -> ImageShape:
+        """Channels, height, width of what a classifier sees: without thumbnails."""
+        return self.image_shape if self.backbone is None else self.backbone.sample_shape
 
     @property
     def input_shape(self) -> ImageShape:

@@ -145,6 +145,9 @@ class Result(Frozen):
     confusion: tuple[tuple[int, int, int], ...] = ()
     """(true class, predicted class, test samples) after the last task, for pairs that occurred."""
     memory_bytes: Count
+    classifier_bytes: Count | None = None
+    """The classifier beside the memory, which can be retrained; 0 if it counts as what the method keeps, None
+    in results of earlier versions."""
     raw_bytes: int = Field(ge=1, le=MOST_SAMPLES)
     """Size of all samples seen, as uint8."""
     seconds: Seconds
@@ -197,6 +200,11 @@ class Result(Frozen):
     def samples(self) -> int:
         """Samples seen over all tasks."""
         return sum(task.samples for task in self.tasks)
+
+    @property
+    def file_bytes(self) -> int | None:
+        """Memory and classifier; None if the classifier's size is not known."""
+        return None if self.classifier_bytes is None else self.memory_bytes + self.classifier_bytes
 
     @property
     def has_levels(self) -> bool:

@@ -163,6 +163,7 @@ def _result(
         forgetting=measures.forgetting(done.matrix) if choices["evaluate"] == "every" else None,
         confusion=measures.confusion(stream.test_y, predicted),
         memory_bytes=method.nbytes(),
+        classifier_bytes=method.classifier_bytes(),
         raw_bytes=stream.samples * int(np.prod(stream.image_shape)),
         seconds=_seconds(clock),
         reconstruction=errors,

@@ -83,6 +83,21 @@ def mean_bytes(results: Results) -> float:
     return float(np.mean([result.memory_bytes for result in results]))
 
 
+def sizes(results: Results, among: Results) -> dict[str, str]:
+    """Columns of sizes: bytes kept and, where known, the classifier beside them and the file of both.
+
+    among: all results of the table; those of early versions do not know their classifier's size.
+    """
+    found = {"bytes kept": human_bytes(mean_bytes(results))}
+    if all(result.classifier_bytes is None for result in among):
+        return found
+    beside = [result.classifier_bytes for result in results if result.classifier_bytes is not None]
+    if not beside:
+        return {**found, "classifier": "–", "file": "–"}
+    mean = float(np.mean(beside))
+    return {**found, "classifier": human_bytes(mean), "file": human_bytes(mean_bytes(results) + mean)}
+
+
 def standard_error(values: Sequence[float]) -> float:
     """Of the mean; 0 for a single value."""
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
@@ -111,7 +126,7 @@ def summary(results: Results) -> Table:
             "seeds": str(len(mine)),
             "accuracy %": accuracy(mine),
             "forgetting %": forgetting(mine),
-            "bytes kept": human_bytes(kept),
+            **sizes(mine, results),
             "% of raw": f"{100 * kept / raw:.1f}",
         }
         for phase in ("absorb", "train"):

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
-from logcl.core.inputs import Label, Labels
+from logcl.core.inputs import Label, Labels, as_pixels
 from logcl.core.progress import Callback, Progress, Silent, WithCallbacks
 from logcl.core.settings import (
     MOST_SAMPLES,
@@ -32,7 +32,7 @@ from logcl.core.text import printable
 from logcl.memory import classifier_limits as limits
 from logcl.memory import heads
 from logcl.memory.classifier_job import check_minutes, learn
-from logcl.memory.featured import OnFeatures, as_samples, of_user
+from logcl.memory.featured import OnFeatures, as_features, of_user
 from logcl.memory.interrupted import Keeper, Unfinished, kept
 from logcl.memory.lineage import has_grown_from
 from logcl.memory.memory import Memory
@@ -143,7 +143,7 @@ class Classifier:
         last = None
         if network is None:
             settings = heads.decided(now, settings, work)
-            about = networks.ClassifierSpec.of(settings, now.settings.image_shape, len(now.classes))
+            about = networks.ClassifierSpec.of(settings, now.settings.seen_shape, len(now.classes))
             if not _asked(recipe):
                 limits.check_network(about, memory.path)
             last = _last(memory, about) if settings.warm_start else None
@@ -265,7 +265,10 @@ class Classifier:
     def predict_proba(self, images: Any) -> NDArray[np.float32]:
         """Probabilities (n, classes), columns as in `classes`."""
         spec, backbone = self.about.network, self.about.backbone
-        pixels = as_samples(images, spec.image_shape, backbone, lambda: self.backbone, fit=self.fit)
+        if backbone is None:
+            pixels = as_pixels(images, spec.image_shape, self.fit)
+        else:
+            pixels = as_features(images, backbone, self.fit, lambda: self.backbone)
         if not len(pixels):
             return np.empty((0, len(self.classes)), dtype=np.float32)
         own = isinstance(spec, OwnNetwork)
@@ -307,7 +310,7 @@ def _read(memory: Memory, name: str) -> tuple[Description, dict[str, Tensor]]:
         raise Damaged(f"{name} does not fit its classes; train it again with `logcl train`")
     # Convolutions accept images of any size: a forged size would not contradict their weights.
     settings = memory.settings
-    if (about.network.image_shape, about.backbone) != (settings.image_shape, settings.backbone):
+    if (about.network.image_shape, about.backbone) != (settings.seen_shape, settings.backbone):
         raise Damaged(f"{name} takes images of another shape; train it again with `logcl train`")
     return about, tensors
 
@@ -366,4 +369,4 @@ def _described(network: nn.Module, now: Snapshot) -> OwnNetwork:
             f"the network {kind} gives {found} for {len(x)} images; make it give scores {wanted}, one per "
             f"class of the memory"
         )
-    return OwnNetwork(kind=kind[:200], image_shape=now.settings.image_shape, classes=len(now.classes))
+    return OwnNetwork(kind=kind[:200], image_shape=now.settings.seen_shape, classes=len(now.classes))

@@ -9,16 +9,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from logcl.core.errors import BadSettings
+from logcl.core.errors import BadInput
 from logcl.core.progress import Progress
-from logcl.core.settings import ClassifierSettings
+from logcl.core.settings import ClassifierSettings, ImageShape
 from logcl.core.sharding import Shard
+from logcl.memory.classifier_limits import room
+from logcl.memory.featured import seen
 from logcl.memory.snapshot import Snapshot
-from logcl.nn.classification import batch_loss, train_on
+from logcl.nn.classification import batch_loss, new_network, train_on
 from logcl.nn.device import choose_device
 from logcl.nn.fit_state import State
+from logcl.nn.networks import ClassifierSpec
 from logcl.nn.timing import Pace, seconds_per_image
-from logcl.nn.training import Work, averaged, generator_for
+from logcl.nn.training import Work, averaged, generator_for, steps_per_epoch, total_steps
 
 _MOST_MINUTES = 1_000_000  # two years
 
@@ -26,7 +29,28 @@ _MOST_MINUTES = 1_000_000  # two years
 def check_minutes(minutes: float | None) -> None:
     """Refuse a time in which nothing can be learned."""
     if minutes is not None and not 0 < minutes <= _MOST_MINUTES:
-        raise BadSettings(f"minutes is {minutes!r}; give a number above 0, at most {_MOST_MINUTES:,}")
+        raise BadInput(f"minutes is {minutes!r}; give a number above 0, at most {_MOST_MINUTES:,}")
+
+
+def training_seconds(
+    settings: ClassifierSettings, image_shape: ImageShape, classes: int, samples: int
+) -> float:
+    """How long training on this many samples takes here, decoding aside: measured on some images of noise.
+
+    That takes a second or two.
+    """
+    spec = ClassifierSpec.of(settings, image_shape, classes)
+    work = Work(generator_for(0))
+    network = new_network(spec, work)
+    part = min(settings.batch_size, room(spec, 0)[0] or settings.batch_size)
+    pixels = torch.randint(256, (part, *image_shape), generator=work.generator, dtype=torch.uint8)
+    labels = torch.arange(part) % classes
+
+    def loss(rows: Tensor) -> Tensor:
+        return batch_loss(network, pixels[rows], labels[rows], settings)
+
+    seconds = seconds_per_image(network, loss, part, part)
+    return seconds * samples * total_steps(settings, samples) / steps_per_epoch(settings, samples)
 
 
 def learn(
@@ -71,7 +95,7 @@ def learn(
     def fetch(rows: Tensor) -> tuple[Tensor, Tensor]:
         chosen = rows.numpy() % len(mine)
         x, y = (cache[0][chosen], cache[1][chosen]) if cache else now.fetch(mine[chosen])
-        return x, torch.from_numpy(y)
+        return seen(x, now.settings.backbone), torch.from_numpy(y)
 
     pace = None
     if tell or minutes is not None:

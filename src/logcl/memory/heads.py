@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from logcl.core.settings import ClassifierSettings
+from logcl.memory.featured import seen
 from logcl.memory.snapshot import Snapshot
 from logcl.nn import networks
 from logcl.nn.classification import new_network, predict_classes, train_on
@@ -30,12 +31,13 @@ def decided(now: Snapshot, settings: ClassifierSettings, work: Work) -> Classifi
     if len(some) < _FEWEST:
         return settings.model_copy(update={"network": "hidden"})
     x, y = now.fetch(some)
+    x = seen(x, now.settings.backbone)
     labels, held_out = torch.from_numpy(y), round(_HELD_OUT * len(some))
     right = []
     for network in _HEADS:
         recipe = shortened(settings.model_copy(update={"network": network}), 0.5)
         spec = networks.ClassifierSpec(
-            network=network, width=settings.width, image_shape=now.settings.image_shape,
+            network=network, width=settings.width, image_shape=(1, 1, x.shape[3]),
             classes=len(now.classes),
         )  # fmt: skip
         part = work.part(f"trying {network}")

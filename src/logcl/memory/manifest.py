@@ -68,14 +68,18 @@ class Manifest(Frozen):
         size: ImageSize | None,
         preset: str | None,
         changes: Mapping[str, Any],
-        backbone: BackboneSpec | None = None,
+        backbone: BackboneSpec | str | None = None,
+        thumbnails: int = 0,
     ) -> None:
-        """Refuse what a caller asks for unless the memory at `path` has it."""
+        """Refuse what a caller asks for unless the memory at `path` has it; of a backbone, maybe the name."""
         has = self.settings
-        if backbone is not None and backbone != has.backbone:
+        if backbone is not None and backbone not in (has.backbone, has.backbone and has.backbone.name):
             raise BadSettings(
                 f"{path} holds {_held(has.backbone)}, not {_held(backbone)}; use another memory"
             )
+        if thumbnails not in (0, has.thumbnails):
+            kept = f"thumbnails of {has.thumbnails} pixels" if has.thumbnails else "no thumbnails"
+            raise BadSettings(f"{path} keeps {kept}, not of {thumbnails}; leave the size out")
         if size is not None and not size.allows(has.input_shape):
             raise BadSettings(
                 f"{path} is for images of shape {has.input_shape}, not {size.shape(has.input_shape[0])}; "
@@ -93,8 +97,10 @@ class Manifest(Frozen):
             raise BadSettings(f"{path} has other settings than {asked}; they are fixed when it is created")
 
 
-def _held(backbone: BackboneSpec | None) -> str:
+def _held(backbone: BackboneSpec | str | None) -> str:
     if backbone is None:
         return "images"
+    if isinstance(backbone, str):
+        return f"features of {printable(backbone)}"
     shape = "x".join(map(str, backbone.image_shape))
     return f"features of {printable(backbone.name)} with weights {backbone.weights[:8]} for images {shape}"

@@ -25,7 +25,7 @@ from logcl.core.inputs import Label, as_labels, channels_of, number_classes
 from logcl.core.progress import Callback, Progress, WithCallbacks
 from logcl.core.settings import ImageFit, parse_as
 from logcl.core.sharding import Shard
-from logcl.core.sizes import COLOUR, AskedShape, parse_size
+from logcl.core.sizes import COLOUR, AskedShape, ImageSize, parse_size
 from logcl.memory import fitting, samples, texts
 from logcl.memory.changes import changes
 from logcl.memory.choosing import Choice, choose
@@ -84,6 +84,7 @@ class Memory:
         image_shape: AskedShape | None = None,
         *,
         backbone: str | Backbone | None = None,
+        thumbnails: int = 0,
         fit: ImageFit | None = None,
         bytes_per_sample: float | None = None,
         psnr: float | None = None,
@@ -104,6 +105,7 @@ class Memory:
         backbone: a frozen, pretrained network whose features the memory holds instead of images. It is
         `efficientnet-lite0`, a model of timm (NAME, or NAME=FILE with a file of weights), or made by
         `logcl.nn.backbones`; `image_shape` is then the size of the images that it is given.
+        thumbnails: side of the small pictures to keep beside features, e.g. 32, for galleries and exports.
         fit: how PIL images of another aspect ratio get that shape: crop (default), pad or stretch.
         bytes_per_sample, or psnr in dB: the rate. codec: its name, instead of the best for the first task.
         preset: fast (default), paper-cpu or paper. settings: by dotted name, e.g. {"codec.epochs": 50}.
@@ -116,15 +118,18 @@ class Memory:
             "codec.bytes_per_sample": bytes_per_sample,
         }  # fmt: skip
         changes = {**(settings or {}), **{name: value for name, value in named.items() if value is not None}}
+        if memory.file.exists():
+            memory.given = _for_existing(memory.settings, backbone, size)
+            about = backbone if memory.given is None else memory.given.spec
+            assert not isinstance(about, Backbone)
+            memory.manifest.check_agrees(memory.path, size, preset, changes, about, thumbnails)
+            return memory
         network = backbone
         if isinstance(backbone, str):
             network = backbones.named(backbone, None if size is None else size.shape())
         assert not isinstance(network, str)
         memory.given, spec = network, None if network is None else network.spec
-        if memory.file.exists():
-            memory.manifest.check_agrees(memory.path, size, preset, changes, spec)
-            return memory
-        wanted = size if spec is None else parse_size(spec.sample_shape)
+        wanted = size if spec is None else parse_size(spec.row(thumbnails))
         if wanted is None:
             raise NotAMemory(
                 f"{path} does not exist; `logcl absorb` creates it, as does Memory.open with "
@@ -132,7 +137,7 @@ class Memory:
             )
 
         def chosen(channels: int) -> Settings:
-            start = preset_settings(preset or "fast", wanted.shape(channels), dataset, spec)
+            start = preset_settings(preset or "fast", wanted.shape(channels), dataset, spec, thumbnails)
             return override(start, changes)
 
         if wanted.channels is not None:
@@ -259,10 +264,7 @@ class Memory:
         self._settle(images)
         with self.file.writing():
             header, now = self._loader.load()
-            x = as_samples(
-                images, now.settings.image_shape, now.settings.backbone, lambda: self.backbone, progress,
-                now.settings.fit,
-            )  # fmt: skip
+            x = as_samples(images, now.settings, lambda: self.backbone, progress)
             named = as_labels(labels, len(x))
             y, classes = number_classes(named, now.classes)
             if not len(x):
@@ -392,3 +394,13 @@ class Memory:
         if not now.n:
             raise NotTrained(f"{self.path} holds no samples yet; absorb some first")
         return now.for_training() if for_training else now
+
+
+def _for_existing(has: Settings, backbone: str | Backbone | None, size: ImageSize | None) -> Backbone | None:
+    """The backbone that a caller gives for a memory; None if only by its name, by which it is found later."""
+    if not isinstance(backbone, str):
+        return backbone
+    if "=" not in backbone:
+        return None
+    usual = None if has.backbone is None else has.input_shape
+    return backbones.named(backbone, usual if size is None else size.shape())

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from logcl.codecs.base import AutoSettings, CodecSettings
 from logcl.codecs.features.codec import FeaturesSettings
+from logcl.codecs.illustrated import IllustratedSettings
 from logcl.codecs.index import IndexSettings
 from logcl.codecs.labeller import LabelSettings
 from logcl.core.errors import BadSettings
@@ -58,15 +59,22 @@ COLUMNS = {
 
 
 def preset(
-    name: str, image_shape: ImageShape, dataset: str | None = None, backbone: BackboneSpec | None = None
+    name: str,
+    image_shape: ImageShape,
+    dataset: str | None = None,
+    backbone: BackboneSpec | None = None,
+    thumbnails: int = 0,
 ) -> Settings:
     """The settings of preset `name` for images of this shape, or for the features of a backbone.
 
     `paper` has hyperparameters per data set: `dataset` names one of the paper's; for other data the number of
-    channels decides. With a backbone the memory holds features, and `image_shape` is not used.
+    channels decides. With a backbone the memory holds features, and `image_shape` is not used; `thumbnails`:
+    the side of the pictures beside them, 0 for none.
     """
     if backbone is not None:
-        return _of_features(name, backbone)
+        return _of_features(name, backbone, thumbnails)
+    if thumbnails:
+        raise BadSettings("thumbnails are for memories of features; leave them out, or choose a backbone")
     try:
         channels, height, width = map(operator.index, image_shape)
     except (TypeError, ValueError) as error:
@@ -113,7 +121,7 @@ def preset(
     )
 
 
-def _of_features(name: str, backbone: BackboneSpec) -> Settings:
+def _of_features(name: str, backbone: BackboneSpec, thumbnails: int) -> Settings:
     """Settings for features: rounded, and classified by a linear layer or a small network."""
     if name != "fast":
         raise BadSettings(f"preset {name} is for images; a memory of features has the preset fast")
@@ -124,11 +132,12 @@ def _of_features(name: str, backbone: BackboneSpec) -> Settings:
     return parse(
         {
             "preset": name,
-            "image_shape": backbone.sample_shape,
+            "image_shape": backbone.row(thumbnails),
             "fit": "crop",
             "backbone": backbone,
             "unit": _unit(backbone.features),
-            "codec": FeaturesSettings(),
+            "thumbnails": thumbnails,
+            "codec": IllustratedSettings(side=thumbnails) if thumbnails else FeaturesSettings(),
             "classifier": classifier,
         }
     )

@@ -43,7 +43,7 @@ class Settings(BasicSettings):
         check_size(self.classifier.network, self.image_shape)
         if self.labels.kind == "labeller":
             check_size(self.labels.network, self.image_shape)
-        if self.backbone is not None and self.image_shape != self.backbone.sample_shape:
+        if self.backbone is not None and self.image_shape != self.backbone.row(self.thumbnails):
             raise ValueError(
                 f"image_shape = {self.image_shape} is not that of {self.backbone.features} features"
             )
@@ -67,7 +67,7 @@ def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
             data["classifier"]["noise"] = kind.noise(settings.image_shape)
     if any(f"codec.{target}" in changes for target in _TARGETS):
         data["codec"] |= {target: None for target in _TARGETS if target in data["codec"]}
-    for fixed in ("preset", "image_shape", "backbone"):
+    for fixed in ("preset", "image_shape", "backbone", "thumbnails"):
         if any(name.partition(".")[0] == fixed for name in changes):
             raise BadSettings(f"{fixed} cannot be changed like a setting; it has its own argument")
     data, wrong = changed(data, changes)

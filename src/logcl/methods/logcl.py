@@ -63,6 +63,10 @@ class LogCL(Method):
         """Bytes of the memory file at rest, without its global model, which can be retrained."""
         return self.memory.nbytes()
 
+    def classifier_bytes(self) -> int:
+        """Bytes of the global model in the file."""
+        return self.memory.file.usage().classifier
+
     def state(self) -> State:
         """The bytes of the memory file, its digest, and the order in which its samples arrived."""
         state = {f"{BOOKKEEPING}arrival": torch.from_numpy(self.arrival)}

@@ -39,12 +39,17 @@ class Pace:
     def sentence(self, count: int, per_epoch: int, done: int, end: int, whole: int) -> str:
         """For people: steps `done` + 1 to `end` are to come, of a recipe with `whole` steps."""
         seconds = (end - done) * self.per_sample * count / per_epoch
-        epochs, of = f"{(end - done) / per_epoch:,.3g}", f"{whole / per_epoch:,.3g}"
+        epochs, of = _figure((end - done) / per_epoch), _figure(whole / per_epoch)
         shown = epochs if epochs == of else f"{epochs} of {of}"
         return (
             f"takes about {human_seconds(seconds)}: {shown} epoch{'' if shown == '1' else 's'} of {count:,} "
-            f"images, {1 / self.per_sample:,.3g} images per second"
+            f"images, {_figure(1 / self.per_sample)} images per second"
         )
+
+
+def _figure(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def seconds_per_image(

@@ -28,7 +28,7 @@ from logcl.streams.images import (
     survey_source,
     task_folders,
 )
-from logcl.streams.pixels import read_image
+from logcl.streams.pixels import check_fit, read_image
 from logcl.streams.stream import (
     Classes,
     Pixels,
@@ -43,8 +43,8 @@ from logcl.streams.stream import (
 from logcl.streams.survey import Survey
 
 __all__ = [
-    "CATALOG", "Classes", "ImageShape", "Named", "Pixels", "Stream", "Survey", "Task", "check_size",
-    "open_stream", "read_images", "read_npz", "read_npz_images", "read_tasks", "resolve",
+    "CATALOG", "Classes", "ImageShape", "Named", "Pixels", "Stream", "Survey", "Task", "check_fit",
+    "check_size", "open_stream", "read_images", "read_npz", "read_npz_images", "read_tasks", "resolve",
     "survey_of",
 ]  # fmt: skip
 

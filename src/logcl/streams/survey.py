@@ -18,7 +18,7 @@ from logcl.streams.pixels import read_header
 
 LARGEST_KEPT = 64
 """Images of one common size keep it up to this side."""
-SMALL, USUAL = 32, 64
+TINY, SMALL, USUAL = 8, 32, 64
 """Sides that are chosen for others. Twice the side takes three times the bytes, four times the training."""
 _SAME = 0.99  # of an image that must be kept for it to count as whole
 
@@ -61,8 +61,8 @@ class Survey:
     def image_shape(self, asked: ImageSize | None = None) -> ImageShape:
         """The shape that suits these images, as far as it was not asked for.
 
-        Their common size if no side exceeds 64. Else 64x64 if the shorter side of most is at least 64, and
-        32x32 otherwise.
+        Their common size if no side exceeds 64. Else a square of 64 or 32 pixels, the largest that is at most
+        the shorter side of most images, or of that side if it is below 32.
         """
         if asked is not None:
             return asked.shape(self.channels)
@@ -71,7 +71,7 @@ class Survey:
         common = self.common_size
         if common is not None and max(common) <= LARGEST_KEPT:
             return (self.channels, *common)
-        side = USUAL if self.shorter_side >= USUAL else SMALL
+        side = USUAL if self.shorter_side >= USUAL else max(min(self.shorter_side, SMALL), TINY)
         return self.channels, side, side
 
     def kept(self, shape: ImageShape) -> NDArray[np.float64]:
@@ -146,9 +146,8 @@ def _why(found: Survey, asked: ImageSize | None, shape: ImageShape) -> str:
         return "as asked"
     if found.common_size == shape[1:]:
         return "as they are"
-    if shape[1] == USUAL:
-        return "the usual size of photographs; --image-shape chooses another"
-    return "because most are smaller than 64 pixels; --image-shape chooses another"
+    size = {USUAL: "the usual size of photographs", SMALL: "as most are smaller than 64 pixels"}.get(shape[1])
+    return f"{size or 'the shorter side of most'}; --image-shape chooses another"
 
 
 def _ratios(found: Survey) -> str:

@@ -135,7 +135,8 @@ def test_tables_hold_means_over_seeds_beside_published_accuracies(result):
     (table,) = TABLES["extreme"](
         [dressed(result, memory_bytes=100), dressed(result, method="replay-buffer", memory_bytes=1000)]
     )
-    assert {row[0]: row[3] for row in table.rows} == {"logcl": "10.0", "replay-buffer": "100.0"}
+    shares = {row["method"]: row["% of the buffer"] for row in table.records()}
+    assert shares == {"logcl": "10.0", "replay-buffer": "100.0"}
     measured, plan = TABLES["growth"]([result])
     fits = sum(task.trained for task in result.tasks) / 150
     found = dict(zip(measured.columns, measured.rows[0], strict=True))
@@ -146,6 +147,16 @@ def test_tables_hold_means_over_seeds_beside_published_accuracies(result):
         assert all(
             len(row) == len(table.columns) for table in TABLES[name]([result]) for row in table.rows
         ), name
+
+
+def test_the_summary_shows_the_classifier_beside_what_is_kept(result):
+    given = dressed(result, memory_bytes=2000, classifier_bytes=500)
+    early = dressed(result, method="er", memory_bytes=7000, classifier_bytes=None)
+    (row,) = summary([given]).records()
+    assert (row["bytes kept"], row["classifier"], row["file"]) == ("2,000 B", "500 B", "2,500 B")
+    old = next(row for row in summary([given, early]).records() if row["method"] == "er")
+    assert (old["bytes kept"], old["classifier"], old["file"]) == ("7,000 B", "–", "–")
+    assert "classifier" not in summary([early]).columns
 
 
 def test_the_summary_tells_settings_apart(result):

@@ -2,13 +2,17 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
 from logcl import Classifier, Memory
+from logcl.core.errors import BadSettings
 from logcl.core.progress import Silent
 from logcl.core.sizes import parse_size
 from logcl.experiments.preview.candidates import Candidate, Row, candidates, recommended
 from logcl.experiments.preview.source import look
+from logcl.nn import backbones
 
 
 @pytest.fixture
@@ -25,23 +29,53 @@ def folder(tmp_path):
     return make
 
 
+@pytest.fixture
+def backbone(monkeypatch):
+    """A tiny network in place of the pretrained one."""
+    with torch.random.fork_rng():
+        network = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 8))
+    own = backbones.Backbone.of(network, (3, 16, 16))
+    monkeypatch.setattr(backbones, "load", lambda _name: own)
+    return own
+
+
 @pytest.mark.parametrize(
     ("sizes", "shapes"),
     [
-        ([(300, 400), (500, 250)], ["32x32", "64x64", "128x128", "224x224"]),
-        ([(150, 160), (90, 160), (151, 160)], ["32x32", "64x64", "128x128"]),
-        ([(100, 100)] * 2, ["32x32", "64x64", "100x100"]),
-        ([(64, 64)] * 2, ["64x64"]),
+        ([(300, 400), (500, 250)], ["32x32", "64x64", "128x128", "224x224", "own"]),
+        ([(150, 160), (90, 160), (151, 160)], ["32x32", "64x64", "128x128", "own"]),
+        ([(100, 100)] * 2, ["32x32", "64x64", "100x100", "own"]),
+        ([(64, 64)] * 2, ["64x64", "own"]),
         ([(28, 28)] * 2, ["28x28"]),
-        ([(12, 20), (13, 20)], ["32x32"]),
-        ([(5000, 20), (4000, 20)], ["32x32"]),
+        ([(12, 20), (14, 20)], ["13x13"]),
+        ([(5000, 20), (4000, 20)], ["20x20"]),
     ],
 )
-def test_sizes_that_make_sense_are_compared(folder, sizes, shapes):
+def test_sizes_that_make_sense_are_compared(folder, sizes, shapes, backbone):
     source = look(folder(*sizes), [], progress=Silent())
     assert [candidate.name for candidate in candidates(source, {})] == shapes
     asked = look(source.name, [parse_size(9), parse_size((1, 7, 8))], progress=Silent())
-    assert [candidate.shape for candidate in candidates(asked, {})] == [(3, 9, 9), (1, 7, 8)]
+    assert [candidate.shape for candidate in candidates(asked, {})][:2] == [(3, 9, 9), (1, 7, 8)]
+
+
+def test_features_are_measured_like_images(folder, backbone):
+    sizes = [(100 + number, 90) for number in range(20)]
+    source = look(folder(*sizes), [], progress=Silent())
+    *_, candidate = candidates(source, {"codec.psnr": 20, "codec.name": "cosine"})
+    found = candidate.measure(source)
+    assert (found.row.name, found.row.codec, found.row.option) == ("own", "features", "--backbone own")
+    assert (found.row.psnr, found.replayed) == (None, None)
+    assert 0 < found.row.bytes_per_sample * 20 < 20_000
+    assert found.row.train_seconds > 0
+
+
+def test_without_the_packages_of_a_backbone_there_is_no_row(folder, monkeypatch):
+    def missing(_name):
+        raise BadSettings("the backbone needs two small packages")
+
+    monkeypatch.setattr(backbones, "load", missing)
+    source = look(folder((100, 100)), [], progress=Silent())
+    assert [candidate.name for candidate in candidates(source, {})] == ["32x32", "64x64", "100x100"]
 
 
 def test_what_is_measured_is_what_a_memory_of_all_images_takes(tmp_path, digits):
@@ -60,9 +94,9 @@ def test_what_is_measured_is_what_a_memory_of_all_images_takes(tmp_path, digits)
     assert found.row.psnr == pytest.approx(-10 * np.log10(error), abs=0.01), "images in their own order"
 
 
-def row(side, bytes=100, seconds=60.0):
+def row(side, bytes=100, seconds=60.0, psnr=30):
     return Row(
-        name=f"{side}x{side}", image_shape=(3, side, side), codec="cosine", bytes_per_sample=9, psnr=30,
+        name=f"{side}x{side}", image_shape=(3, side, side), codec="cosine", bytes_per_sample=9, psnr=psnr,
         memory_bytes=bytes, classifier_bytes=bytes, tenfold_bytes=9 * bytes, absorb_seconds=1,
         train_seconds=seconds,
     )  # fmt: skip
@@ -80,6 +114,8 @@ def row(side, bytes=100, seconds=60.0):
         ([row(32, seconds=7200), row(64, seconds=9999)], "32x32", "64x64 would train for"),
         ([row(128), row(224)], "128x128", "224x224 would take 1.0 times"),
         ([row(32)], "32x32", "the only size that was compared"),
+        ([row(64), row(224, psnr=None)], "224x224", "knows photographs; for a memory of images: 64x64"),
+        ([row(224, psnr=None)], "224x224", "a pretrained network knows photographs"),
     ],
 )
 def test_the_usual_size_is_recommended_unless_it_trains_for_too_long(folder, rows, name, why):

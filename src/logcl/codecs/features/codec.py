@@ -52,6 +52,11 @@ class FeaturesSettings(RateSettings):
             raise ValueError("codec features takes one of step, bytes_per_sample and psnr")
         return self
 
+    @classmethod
+    def possible(cls, image_shape: ImageShape) -> bool:
+        """Only features, which are one row."""
+        return image_shape[:2] == (1, 1)
+
     def measured(
         self, x: NDArray[np.uint8], y: NDArray[np.int64], progress: Progress
     ) -> tuple[FeaturesSettings, tuple[Trial, ...]] | None:
@@ -165,7 +170,8 @@ class Features(QuantisedCodec):
     @classmethod
     def steps(cls, settings: FeaturesSettings, samples: int, *, warm: bool) -> int:
         """Samples that are coded, or rounded on trial to choose a step."""
-        trials = 0 if settings.step is not None else 1 if warm else _TRIALS
+        open_rate = settings.psnr is None and settings.bytes_per_sample is None
+        trials = 0 if open_rate else 1 if warm else _TRIALS
         return samples + trials * min(samples, _MOST)
 
 
@@ -180,6 +186,8 @@ def _step(
     x: NDArray[np.uint8], settings: FeaturesSettings, kept: float | None, made: Callable[[int], None]
 ) -> float:
     """The step that meets the target on these samples, or the `kept` one if that comes near it."""
+    if settings.psnr is None and settings.bytes_per_sample is None:
+        return kept or STEP  # nothing was measured
     some = x[:: max(len(x) // min(_MOST, max(_CALIBRATED // math.prod(x.shape[1:]), 1)), 1)]
 
     def excess(step: float) -> float:
@@ -196,7 +204,5 @@ def _step(
     finest, coarsest = _FINEST, _COARSEST
     for _ in range(_TRIALS - 1):
         middle = math.sqrt(finest * coarsest)
-        finest, coarsest = (
-            (middle, coarsest) if (excess(middle) > 0) == (settings.psnr is None) else (finest, middle)
-        )
+        finest, coarsest = (middle, coarsest) if excess(middle) > 0 else (finest, middle)
     return float(np.float16(coarsest if settings.psnr is None else finest))

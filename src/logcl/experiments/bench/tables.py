@@ -12,7 +12,16 @@ import numpy as np
 from logcl import allocation
 from logcl.core.text import human_bytes, spread
 from logcl.experiments.result import Result, pooled
-from logcl.experiments.table import Results, Table, accuracy, best_first, group_by, mean_accuracy, mean_bytes
+from logcl.experiments.table import (
+    Results,
+    Table,
+    accuracy,
+    best_first,
+    group_by,
+    mean_accuracy,
+    mean_bytes,
+    sizes,
+)  # fmt: skip
 from logcl.memory.presets import BUDGETS
 from logcl.methods import keeps
 
@@ -78,7 +87,7 @@ def _table2(results: Results) -> list[Table]:
                 "paper %": published(first.stream, method),
                 "setting": preset if preset in BUDGETS else "offline",
                 "samples kept": kept[keeps(method)],
-                "bytes kept": human_bytes(mean_bytes(mine)),
+                **sizes(mine, results),
                 "epochs": str(classifier.epochs),
                 "network": f"{classifier.network}, {classifier.width} wide",
                 "seeds": str(len(mine)),
@@ -95,7 +104,7 @@ def _extreme(results: Results) -> list[Table]:
         {
             "method": method,
             "accuracy %": accuracy(mine),
-            "bytes kept": human_bytes(mean_bytes(mine)),
+            **sizes(mine, results),
             "% of the buffer": f"{100 * mean_bytes(mine) / mean_bytes(raw):.1f}" if raw else "–",
             "error (MSE)": spread([pooled(r.reconstruction).mse for r in mine if r.reconstruction], 4),
             "seconds": spread([sum(r.seconds.values()) for r in mine], 0),

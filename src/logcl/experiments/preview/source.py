@@ -19,6 +19,8 @@ from logcl.streams.pixels import read_header, read_image
 
 SIDES = (32, 64, 128, 224)
 """Sides of photographs that are compared."""
+PHOTOGRAPHS = 64
+"""Images are usually of at least this side if they are photographs."""
 _SOME = 64
 _SHOWN_SIDE = 256  # of originals on the page
 

@@ -13,7 +13,16 @@ import numpy as np
 
 from logcl.core.text import human_bytes, human_seconds, spread
 from logcl.experiments.result import Result
-from logcl.experiments.table import Table, accuracy, forgetting, group_by, label, mean_accuracy, mean_bytes
+from logcl.experiments.table import (
+    Table,
+    accuracy,
+    forgetting,
+    group_by,
+    label,
+    mean_accuracy,
+    mean_bytes,
+    sizes,
+)  # fmt: skip
 
 _NOTHING = "–"
 
@@ -85,7 +94,9 @@ def headline(study: Study) -> tuple[Number, ...]:
         detail = f"joint training on raw data: {accuracy(joint, 1)} %"
         found.append(Number(f"points {side} joint", spread([sign * gap for gap in gaps], 1), detail))
     share = f"{100 * kept / raw:.1f} % of {human_bytes(raw)} raw"
-    found.append(Number("bytes kept", human_bytes(kept), share))
+    size, *others = sizes(results, results).items()
+    share += "".join(f"; {name} {more}" for name, more in others)
+    found.append(Number(*size, share))
     if (lost := forgetting(results, 1)) != _NOTHING:
         found.append(Number("forgetting", f"{lost} %", "best earlier accuracy minus final accuracy"))
     for phase, what in (("absorb", "into the memory"), ("train", "the classifier")):

@@ -4,7 +4,8 @@ clf = LogCLClassifier(path="pets.logcl")
 clf.partial_fit(X, y)
 clf.predict(X)
 
-X holds images, flattened or not, or is a table of numbers. `docs/sklearn.md` is the guide.
+X holds images, flattened or not, or is a table of numbers. With a backbone, images have any size.
+`docs/sklearn.md` is the guide.
 """
 
 from __future__ import annotations
@@ -22,16 +23,20 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from logcl.core.errors import BadInput, BadSettings, CannotWrite, LogCLError
 from logcl.core.inputs import to_uint8
 from logcl.core.settings import ImageShape
+from logcl.core.sizes import parse_size
 from logcl.integrations.memories import PathMemory, TemporaryMemory, creating
 from logcl.integrations.sklearn import estimator_memory as parts
+from logcl.integrations.sklearn.rows import first_rows, rows_in
 from logcl.memory.memory import Memory
 from logcl.memory.presets import preset
 from logcl.memory.settings import override
+from logcl.nn import backbones
+from logcl.nn.backbones import Backbone
 
 
 class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -43,7 +48,11 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     path: the memory file, created if absent; None for a temporary one that lives as long as the estimator.
     With the path of an existing memory the estimator is fitted: it predicts, and `partial_fit` adds to it.
-    image_shape: (channels, height, width) of flattened images; not needed for an existing memory.
+    image_shape: (channels, height, width) of flattened images; not needed for an existing memory. With a
+    backbone: the size of the images that it is given, usually its own.
+    backbone: a frozen, pretrained network, by name or from `logcl.nn.backbones`. The memory then holds its
+    features. X is images of any size, (n, C, H, W), (n, H, W, C), (n, H, W) or a list of PIL images, or
+    features (n, D) that the backbone has computed before.
     preset, unit, settings: as for `Memory.open`; they must agree with an existing memory.
     random_state: an integer is the memory's seed; otherwise a seed is drawn for each new memory.
 
@@ -58,6 +67,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         path: str | os.PathLike[str] | None = None,
         *,
         image_shape: ImageShape | None = None,
+        backbone: str | Backbone | None = None,
         preset: str | None = None,
         unit: int | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -65,6 +75,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.path = path
         self.image_shape = image_shape
+        self.backbone = backbone
         self.preset = preset
         self.unit = unit
         self.settings = settings
@@ -127,7 +138,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Classes, and the probability of each (n, classes)."""
         with parts.training:  # another thread may be adding classes
             backing = self._fitted()
-            X = validate_data(self, self._flattened(X, backing.view())[0], reset=False)
+            X = validate_data(self, rows_in(X, backing.view(), backing.memory)[0], reset=False)
             view, classifier = backing.classifier()
             labels = view.as_given(classifier.classes)
             self._add_classes(labels)
@@ -141,7 +152,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         assert backing is not None
         backing.view()
-        return backing
+        return self._lent(backing)
 
     def _attached(self) -> parts.EstimatorMemory | None:
         """The memory of this estimator: the one it has, or the one at `path`; None if there is none yet."""
@@ -161,10 +172,11 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return None
         backing = parts.EstimatorMemory(PathMemory(given, lineage), given)
         view = backing.view()
-        Memory.open(
-            given, self.image_shape, preset=self.preset, unit=self.unit, settings=self.settings,
-            seed=self._seed(),
+        opened = Memory.open(
+            given, self.image_shape, backbone=self.backbone, preset=self.preset, unit=self.unit,
+            settings=self.settings, seed=self._seed(),
         )  # fmt: skip
+        backing.memory.given = opened.given
         self._backing = backing
         self.n_features_in_ = view.features
         if view.input_format and view.input_format.names:
@@ -177,7 +189,13 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Add one task to the memory, which is created if there is none."""
         backing: parts.EstimatorMemory | None = getattr(self, "_backing", None)
         view = backing.view() if backing else None
-        rows, shape = self._flattened(X, view)
+        network = None if backing else self._network()
+        if self.backbone is not None:
+            check_consistent_length(X, y)  # before features are computed, which takes longer
+        if backing is None or view is None:
+            rows, shape = first_rows(X, self.image_shape, network)
+        else:
+            rows, shape = rows_in(X, view, self._lent(backing).memory)
         X, y = validate_data(self, rows, y, reset=view is None)
         check_classification_targets(y)
         given = y if classes is None else np.asarray(classes)
@@ -193,17 +211,17 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = y.astype(np.int64) if kind == "float" else y
         self._add_classes(np.union1d(y, given))
         if backing is None or view is None or train:
-            self._backing = self._started(X, labels, kind, shape, train)
+            self._backing = self._started(X, labels, kind, shape, network, train)
         else:
             self._add(backing.memory, view, X, labels)
 
     def _started(
         self, X: NDArray[Any], labels: NDArray[Any], kind: parts.LabelKind, shape: ImageShape | None,
-        train: bool,
+        network: Backbone | None, train: bool,
     ) -> parts.EstimatorMemory:  # fmt: skip
         """A memory of the first task: at `path` it appears in one step, with its classifier if `train`."""
         with creating(self.path) as memory:
-            new = memory if memory.file.exists() else self._created(memory.path, X, kind, shape)
+            new = memory if memory.file.exists() else self._created(memory.path, X, kind, shape, network)
             self._add(new, parts.View(new.manifest, "", memory.path), X, labels)
             backing = parts.EstimatorMemory(memory, None)
             if train:
@@ -211,11 +229,12 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return backing if self.path is None else backing.moved_to(os.fspath(self.path))
 
     def _created(
-        self, path: Path, X: NDArray[Any], kind: parts.LabelKind, shape: ImageShape | None
-    ) -> Memory:
-        """A new, empty memory for rows like these: images of a shape, or a table."""
-        name = self.preset or "fast"
-        settings = preset(name, shape) if shape else parts.table_preset(name, X.shape[1])
+        self, path: Path, X: NDArray[Any], kind: parts.LabelKind, shape: ImageShape | None,
+        network: Backbone | None,
+    ) -> Memory:  # fmt: skip
+        """A new, empty memory for rows like these: images of a shape, features, or a table."""
+        name, spec = self.preset or "fast", None if network is None else network.spec
+        settings = preset(name, shape, None, spec) if shape else parts.table_preset(name, X.shape[1])
         if shape and (values := math.prod(settings.image_shape)) != X.shape[1]:
             raise BadInput(
                 f"X has {X.shape[1]} features, but image_shape = {settings.image_shape} has {values} values; "
@@ -247,26 +266,18 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _seed(self) -> int | None:
         return int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else None
 
-    def _flattened(self, X: Any, view: parts.View | None) -> tuple[Any, ImageShape | None]:
-        """X with one row per sample, and the shape of its images; None for a table."""
-        is_table = view is not None and view.scale is not None
-        expected = None if is_table else self.image_shape if view is None else view.image_shape
-        found = tuple(getattr(X, "shape", ()))
-        if len(found) not in (3, 4):
-            return X, expected
-        shape = found[1:] if len(found) == 4 else (1, *found[1:])
-        # With more than four channels it is not clear that they come first.
-        if expected is None and (is_table or shape[0] > 4):
-            raise BadInput(
-                f"X has shape {found}; give rows (n, features), or images (n, channels, height, width) and "
-                f"image_shape=(channels, height, width)"
-            )
-        if expected is not None and not np.array_equal(shape, expected):
-            raise BadInput(
-                f"X has shape {found}, but the images of this estimator are {tuple(expected)}; resize or "
-                f"transpose them"
-            )
-        return np.asarray(X).reshape(found[0], math.prod(shape)), shape
+    def _lent(self, backing: parts.EstimatorMemory) -> parts.EstimatorMemory:
+        """The memory, given the backbone of this estimator unless that is only a name."""
+        if isinstance(self.backbone, Backbone):
+            backing.memory.given = self.backbone
+        return backing
+
+    def _network(self) -> Backbone | None:
+        """The backbone of a new memory, if one is asked for."""
+        if not isinstance(self.backbone, str):
+            return self.backbone
+        size = None if self.image_shape is None else parse_size(self.image_shape).shape()
+        return backbones.named(self.backbone, size)
 
     def _add_classes(self, labels: NDArray[Any]) -> None:
         known = getattr(self, "classes_", labels[:0])

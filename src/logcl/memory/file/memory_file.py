@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from logcl.core.errors import CannotWrite, Damaged
 from logcl.core.writer_lock import writer_lock
@@ -23,6 +23,20 @@ from logcl.memory.file import parts, sqlite
 from logcl.memory.file.checks import find_problems
 from logcl.memory.file.header import CLASSIFIER, LEDGER, Header, digest_of
 from logcl.memory.file.sqlite import committing, reading
+
+
+class Usage(NamedTuple):
+    """Bytes of one memory file."""
+
+    memory: int
+    """Without the global model and staged work, which can both be recomputed."""
+    classifier: int
+    """The global model."""
+    file: int
+
+    def named(self) -> dict[str, int]:
+        """As in JSON: memory_bytes, classifier_bytes, file_bytes."""
+        return {f"{name}_bytes": count for name, count in self._asdict().items()}
 
 
 class MemoryFile:
@@ -218,12 +232,14 @@ class MemoryFile:
 
     def file_bytes(self) -> int:
         """Bytes of the whole file."""
-        with self._reading() as database:
-            pages, page = sqlite.pages_of(database)
-            return pages * page
+        return self.usage().file
 
     def nbytes(self) -> int:
         """Bytes of the file without the global model and staged work, which can both be recomputed."""
+        return self.usage().memory
+
+    def usage(self) -> Usage:
+        """Bytes of the memory, of the global model and of the file."""
         with self._reading() as database:
             sizes, (size, page) = parts.sizes(database), sqlite.pages_of(database)
         derived = [n for name, n in sizes.items() if name == CLASSIFIER or name.startswith(parts.STAGED)]
@@ -232,7 +248,7 @@ class MemoryFile:
         pages = content
         while pages - _map_pages(pages, page) < content:
             pages += 1
-        return pages * page
+        return Usage(pages * page, sizes.get(CLASSIFIER, 0), size * page)
 
     def problems(self) -> list[str]:
         """One sentence per problem of the file; empty if it is sound. Does not decode parts."""

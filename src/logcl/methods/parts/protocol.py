@@ -187,6 +187,10 @@ class Method(Part, abc.ABC):
         """Size of the state in bytes. Whatever is not in the state is lost on resume."""
         return sum(value.nbytes for name, value in self.state().items() if BOOKKEEPING not in name)
 
+    def classifier_bytes(self) -> int:
+        """Size of its classifier as it would be stored; 0 if that is counted in `nbytes`."""
+        return 0
+
     def effort(self) -> Effort:
         """What the last task cost; zeros for a method without generative models."""
         return Effort()

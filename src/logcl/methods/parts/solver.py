@@ -15,6 +15,7 @@ from logcl.core.errors import NotTrained
 from logcl.core.settings import Recipe
 from logcl.methods.parts.exemplars import Exemplars
 from logcl.methods.parts.protocol import Method, Problem
+from logcl.nn import blobs
 from logcl.nn.classification import (
     averages,
     batch_loss,
@@ -137,6 +138,12 @@ class Retrained(Incremental):
     def everything(self) -> Batch:
         """Everything the method remembers, by default its buffer."""
         return self.buffer.x, self.buffer.y
+
+    def classifier_bytes(self) -> int:
+        """As LogCL stores its own: in half precision."""
+        if "network" in self.kept or "network" not in vars(self):
+            return 0
+        return sum(value.nbytes for value in blobs.weights(self.network, "network", "half").values())
 
     def outdated(self) -> None:
         """Note that a task was learned: retrain before the next prediction."""

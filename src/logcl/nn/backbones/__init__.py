@@ -16,10 +16,10 @@ from logcl.core.errors import BadSettings, DataError
 from logcl.core.settings import BackboneSpec, ImageShape
 from logcl.core.text import printable
 from logcl.nn.backbones import weights as stored
-from logcl.nn.backbones.backbone import Backbone, frozen
+from logcl.nn.backbones.backbone import Backbone, fitted, frozen
 from logcl.nn.backbones.models import BUILT_IN, parts
 
-__all__ = ["BUILT_IN", "Backbone", "load", "matching", "named"]
+__all__ = ["BUILT_IN", "Backbone", "fitted", "load", "matching", "named"]
 
 
 def load(name: str, weights: str | Path | None = None, image_shape: ImageShape | None = None) -> Backbone:

