@@ -142,10 +142,10 @@ def photographs(text: str) -> str:
             "seconds": f"{np.mean([sum(result.seconds.values()) for result in results]):.0f}",
         })  # fmt: skip
     note = (
-        f"{samples[0]:,} photographs of ten kinds of clothes in five tasks of two kinds, tested on 372 others after the "
-        "last task; mean ± standard error over seeds. Bytes: the whole file without the classifier. Seconds: absorbing, training "
-        "and testing on one core; features take 30 ms per photograph more. The runs are in "
-        "results/clothing-features and beside it."
+        f"{samples[0]:,} photographs of ten kinds of clothes in five tasks of two kinds, tested on 372 "
+        "others after the last task; mean ± standard error over seeds. Bytes: the whole file without the "
+        "classifier. Seconds: absorbing, training and testing on one core; features take 30 ms per "
+        "photograph more. The runs are in results/clothing-features and beside it."
     )
     made = f"<!-- photographs -->\n{Table.of('', rows, [note]).markdown()}<!-- /photographs -->"
     return re.sub(r"<!-- photographs -->\n.*?<!-- /photographs -->", lambda _: made, text, flags=re.DOTALL)

@@ -102,7 +102,8 @@ def absorb(
                 survey = survey_of(found, from_task, skip_bad=skip_bad, progress=progress)
             if survey:
                 if tell:
-                    console.show_survey(f"new memory {path}", survey, size, way)
+                    by = "as asked" if network is None else f"as {network.spec.name} takes it"
+                    console.show_survey(f"new memory {path}", survey, size, way, by)
                 size = parse_size(survey.image_shape(size))
             tasks = read_tasks(
                 found, size, fit=way, first=from_task, data_dir=data_dir, skip_bad=skip_bad,

@@ -219,12 +219,14 @@ def print_table(
                 to.print(f"  {column:<{label}}  {cell}")
 
 
-def show_survey(title: str, survey: Survey, size: ImageSize | None, fit: ImageFit) -> None:
+def show_survey(
+    title: str, survey: Survey, size: ImageSize | None, fit: ImageFit, by: str = "as asked"
+) -> None:
     """What the images of a folder are, and what was chosen by their headers, before any is decoded."""
     from logcl.streams.survey import advice, findings
 
     columns = ["", "found", "chosen"]
-    print_table(columns, findings(survey, size, fit), title, ["found", "chosen"], err)
+    print_table(columns, findings(survey, size, fit, by), title, ["found", "chosen"], err)
     for sentence in advice(survey, survey.image_shape(size), fit):
         err.print(f"note: {sentence}")
 

@@ -38,6 +38,7 @@ ImageFit = Literal["crop", "pad", "stretch"]
 """How images of another aspect ratio get the shape of a memory."""
 
 AutoencoderNetwork = Literal["mlp", "conv", "binplay", "superposed"]
+_LARGEST_INPUT = 2**22  # values of an image of a backbone; activations are many times as many
 MOST_ADDRESS_BITS = 20
 """The largest table of a `superposed` decoder has 2^20 rows."""
 Precision = Literal["int8", "half"]
@@ -99,13 +100,13 @@ class BackboneSpec(Frozen):
     """SHA-256 of its weights."""
     image_shape: ImageShape
     """Channels, height, width of the images it takes."""
-    mean: tuple[float, ...] = Field(max_length=64)
+    mean: tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...] = Field(max_length=64)
     """Subtracted from each channel, pixels in [0, 1]."""
-    std: tuple[Annotated[float, Field(gt=0)], ...] = Field(max_length=64)
+    std: tuple[Annotated[float, Field(ge=1e-6, le=1e6)], ...] = Field(max_length=64)
     """What each channel is then divided by."""
     features: int = Field(ge=2, le=4096)
     """Features per image."""
-    scale: float = Field(gt=0)
+    scale: float = Field(ge=2.0**-64, le=2.0**64)
     """Features of about this size are stored as exactly as smaller ones; see `core.features`."""
 
     @property
@@ -121,6 +122,8 @@ class BackboneSpec(Frozen):
     def _one_per_channel(self) -> BackboneSpec:
         if not len(self.mean) == len(self.std) == self.image_shape[0]:
             raise ValueError("mean and std need one number per channel")
+        if math.prod(self.image_shape) > _LARGEST_INPUT:
+            raise ValueError(f"images of a backbone have at most {_LARGEST_INPUT:,} values")
         return self
 
 

@@ -6,6 +6,7 @@ limited.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from logcl.core.errors import BadSettings
@@ -22,6 +23,7 @@ _IMAGE, _IMAGE_PER_BYTE = 2**28, 64  # of the activations of one image in `predi
 _VISITS, _EPOCHS = 2**22, 1000  # samples that a recipe from the file may visit, or visits per sample
 # What training takes: for any network, and per weight, of which there are a gradient, two moments and copies.
 _STEP, _PER_WEIGHT = 80_000_000, 28
+_PER_VALUE = 32  # and per value of an image, of which there are several copies while it is augmented
 
 
 def check_network(spec: networks.ClassifierSpec, path: Path) -> None:
@@ -68,5 +70,5 @@ def room(spec: networks.ClassifierSpec | None, stored: int) -> tuple[int | None,
 
 
 def _per_image(spec: networks.ClassifierSpec) -> int:
-    """Bytes of activations and their gradients that training takes for one image."""
-    return 8 * spec.activations
+    """Bytes that training takes for one image: augmentation, activations and their gradients."""
+    return 8 * spec.activations + _PER_VALUE * math.prod(spec.image_shape)

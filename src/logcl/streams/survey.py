@@ -104,17 +104,23 @@ def survey(paths: Sequence[Path], *, skip_bad: bool = False, progress: Progress 
     return Survey(tuple(good), found, np.array(grey, bool), len(paths) - len(good))
 
 
-def findings(found: Survey, asked: ImageSize | None, fit: ImageFit) -> list[tuple[str, str, str]]:
-    """Rows of a table: what, what was found, and what was chosen and why."""
+def findings(
+    found: Survey, asked: ImageSize | None, fit: ImageFit, by: str = "as asked"
+) -> list[tuple[str, str, str]]:
+    """Rows of a table: what, what was found, and what was chosen and why; `by`: why a size was asked for."""
     shape = found.image_shape(asked)
     count = f"{len(found):,} in {_plural(found.classes, 'class', 'classes')}"
     bad = f"; {found.unreadable:,} cannot be read" if found.unreadable else ""
     size = human_bytes(sum(path.stat().st_size for path in found.paths))
     return [
         ("images", f"{count}, {size}{bad}", f"all{' that can be read' if bad else ''}"),
-        ("height x width", _sizes(found), f"{shape[1]}x{shape[2]}, {_why(found, asked, shape)}"),
+        ("height x width", _sizes(found), f"{shape[1]}x{shape[2]}, {_why(found, asked, shape, by)}"),
         ("aspect ratio", _ratios(found), _what_fit_does(found, shape, fit)),
-        ("colour", _colours(found), f"{_plural(shape[0], 'channel')}{_channels_why(found, asked, shape)}"),
+        (
+            "colour",
+            _colours(found),
+            f"{_plural(shape[0], 'channel')}{_channels_why(found, asked, shape, by)}",
+        ),
     ]
 
 
@@ -141,9 +147,9 @@ def _sizes(found: Survey) -> str:
     return f"{shape_text(low)} to {shape_text(high)}, shorter side typically {found.shorter_side}"
 
 
-def _why(found: Survey, asked: ImageSize | None, shape: ImageShape) -> str:
+def _why(found: Survey, asked: ImageSize | None, shape: ImageShape, by: str) -> str:
     if asked is not None:
-        return "as asked"
+        return by
     if found.common_size == shape[1:]:
         return "as they are"
     size = {USUAL: "the usual size of photographs", SMALL: "as most are smaller than 64 pixels"}.get(shape[1])
@@ -175,9 +181,9 @@ def _colours(found: Survey) -> str:
     )
 
 
-def _channels_why(found: Survey, asked: ImageSize | None, shape: ImageShape) -> str:
+def _channels_why(found: Survey, asked: ImageSize | None, shape: ImageShape, by: str) -> str:
     if asked is not None and asked.channels:
-        return ", as asked"
+        return f", {by}"
     return "; grey images stay grey" if shape[0] > 1 and found.grey.any() else ""
 
 

@@ -47,7 +47,7 @@ def table(rows: Sequence[Row]) -> Table:
             "memory": human_bytes(row.memory_bytes),
             "classifier": human_bytes(row.classifier_bytes),
             "file": human_bytes(row.file_bytes),
-            "file, 10 times the images": human_bytes(row.tenfold_bytes),
+            "file, 10x images": human_bytes(row.tenfold_bytes),
             "absorb": human_seconds(row.absorb_seconds),
             "train": human_seconds(row.train_seconds),
         }

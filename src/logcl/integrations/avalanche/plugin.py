@@ -61,12 +61,12 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         memory: an open memory, its path, or None for a temporary one that is deleted with this object.
         max_size: the number of samples in `buffer`, drawn uniformly after each experience; None for all. The
         memory holds every sample in any case.
-        image_shape: (channels, height, width) that PIL images are resized to; without it all must have the
-        same size.
+        image_shape: (channels, height, width) that PIL images are resized to, cropped to the middle unless
+        `fit` says otherwise; without it all must have the same size.
         normalised: mean and standard deviation per channel, if the data set itself normalises its images. Not
         needed for the benchmark's transforms, which are applied to replayed images as well.
         like: a data set with the format of replayed samples, if `buffer` is used before any experience.
-        new: settings of a new memory, as in `Memory.open`: preset, unit, seed, settings.
+        new: settings of a new memory, as in `Memory.open`: preset, unit, seed, fit, settings.
         """
         super().__init__(max_size)
         where = memory.path if isinstance(memory, Memory) else memory
@@ -164,7 +164,10 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         self.max_size = new_size
 
     def _adopt_format(self, data: AvalancheDataset) -> SampleFormat:
-        self._format, self._offered = SampleFormat.of(data, self.image_shape, self.normalised), None
+        asked = {**(self._new.get("settings") or {}), **self._new}
+        fit = asked.get("fit") or "crop" if self.memory is None else self.memory.settings.fit
+        self._format = SampleFormat.of(data, self.image_shape, self.normalised, fit)
+        self._offered = None
         return self._format
 
     def _dataset(self, now: Snapshot, indices: NDArray[np.int64]) -> AvalancheDataset:

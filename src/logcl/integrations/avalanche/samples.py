@@ -24,7 +24,8 @@ from torch import Tensor
 
 from logcl.core.errors import BadInput
 from logcl.core.inputs import to_uint8
-from logcl.core.settings import ImageShape
+from logcl.core.pictures import fitted
+from logcl.core.settings import ImageFit, ImageShape
 
 Normalisation = tuple[Sequence[float], Sequence[float]]
 """Mean and standard deviation per channel."""
@@ -43,6 +44,8 @@ class SampleFormat:
     channels: Literal["none", "first", "last"]
     image_shape: ImageShape | None
     """(channels, height, width) that PIL images are resized to; None if all have the same size."""
+    fit: ImageFit
+    """How those of another aspect ratio get that shape."""
     normalised: Normalisation | None
     """What the data set itself normalises its images with."""
     classes: torch.dtype | None
@@ -55,7 +58,10 @@ class SampleFormat:
 
     @staticmethod
     def of(
-        data: AvalancheDataset, image_shape: ImageShape | None, normalised: Normalisation | None
+        data: AvalancheDataset,
+        image_shape: ImageShape | None,
+        normalised: Normalisation | None,
+        fit: ImageFit = "crop",
     ) -> SampleFormat:
         """The format of a data set that is not empty; refuses samples that a memory cannot replay."""
         names = {name for name, values in data._data_attributes.items() if values.use_in_getitem}
@@ -72,6 +78,7 @@ class SampleFormat:
             dtype,
             channels,
             image_shape,
+            fit,
             normalised,
             target.dtype if isinstance(target, Tensor) else None,
             _transforms(data),
@@ -153,7 +160,7 @@ class SampleFormat:
         if self.image_shape is None:
             return image
         _, height, width = self.image_shape
-        return image.resize((width, height), Image.Resampling.LANCZOS)
+        return fitted(image, height, width, self.fit)
 
 
 def _layout(image: Any, image_shape: ImageShape | None) -> tuple[Any, Literal["none", "first", "last"]]:

@@ -42,6 +42,8 @@ class Incremental(Method):
     kept: tuple[str, ...] = ("seen", "fits", "network")
     pixels: ClassVar[torch.dtype] = torch.uint8
     """The type in which the buffer stores images."""
+    by_weight: ClassVar[bool] = False
+    """Whether its loss says how far each weight may move: Muon moves whole filters, so `adam` takes its place."""
     fits = 0
     buffer: Exemplars
     """Samples within the budget, for methods that keep these."""
@@ -49,6 +51,8 @@ class Incremental(Method):
     def __init__(self, problem: Problem, options: object = None) -> None:
         super().__init__(problem, options)
         self.recipe = problem.settings.classifier
+        if self.by_weight and self.recipe.optimiser == "muon":
+            self.recipe = self.recipe.model_copy(update={"optimiser": "adam"})
         self.seen = torch.zeros(len(problem.classes), dtype=torch.bool)
         if self.keeps == "budget":
             self.buffer = Exemplars(problem, self.pixels)

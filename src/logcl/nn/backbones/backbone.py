@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,14 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from logcl.core import features as stored
-from logcl.core.errors import BadInput
+from logcl.core.errors import BadInput, Damaged
 from logcl.core.progress import Progress, Silent
 from logcl.core.settings import BackboneSpec, ImageShape
+from logcl.core.text import printable
 from logcl.nn.backbones.weights import digest
 from logcl.nn.device import choose_device
 from logcl.nn.images import to_unit
 
-_BATCH = 16  # images at once: more are slower on a CPU
+_BATCH, _VALUES = 16, 2**22  # images at once, more are slower on a CPU; values in all of them at most
 
 
 class Backbone:
@@ -57,7 +59,18 @@ class Backbone:
 
     def features(self, images: NDArray[np.uint8], progress: Progress | None = None) -> NDArray[np.float32]:
         """φ(x) of uint8 images (n, C, H, W) of any size, (n, D); grey ones become colour."""
-        return self._computed(images, progress)
+        found = self._computed(images, progress)
+        if found.shape[1] != self.spec.features:
+            raise Damaged(
+                f"the backbone {printable(self.spec.name)} gives {found.shape[1]} features per image and not "
+                f"{self.spec.features:,} as the memory says; `logcl verify` says what is intact"
+            )
+        if len(wrong := np.flatnonzero(~np.isfinite(found).all(axis=1))):
+            raise BadInput(
+                f"the backbone {printable(self.spec.name)} gives NaN or infinite features for image "
+                f"{wrong[0]}; remove that image"
+            )
+        return found
 
     def samples(self, images: NDArray[np.uint8], progress: Progress | None = None) -> NDArray[np.uint8]:
         """The features as a memory takes them, (n, 1, 1, D)."""
@@ -72,7 +85,8 @@ class Backbone:
         # Channels last: a seventh faster on a CPU.
         self.network.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         workers = torch.get_num_threads() if device.type == "cpu" else 1
-        blocks = [images[start : start + _BATCH] for start in range(0, len(images), _BATCH)]
+        batch = max(min(_BATCH, _VALUES // math.prod(self.spec.image_shape)), 1)
+        blocks = [images[start : start + batch] for start in range(0, len(images), batch)]
         found: list[NDArray[np.float32]] = []
         # Threads with a batch each: layers of such networks are too small to be split among threads.
         with (
@@ -83,7 +97,7 @@ class Backbone:
             try:
                 for block in pool.map(self._block, blocks):
                     found.append(block)
-                    done = _BATCH * len(found)
+                    done = batch * len(found)
                     rate = done / max(time.monotonic() - began, 1e-3)
                     advance(len(block), note=f"{rate:.0f} images per second")
             except BaseException:
