@@ -43,8 +43,8 @@ class Incremental(Method):
     pixels: ClassVar[torch.dtype] = torch.uint8
     """The type in which the buffer stores images."""
     by_weight: ClassVar[bool] = False
-    """Whether its loss says how far each weight may move. Then `adam` replaces `muon`, which moves whole filters,
-    and labels are not smoothed: a network that is never sure gives every weight a say."""
+    """Whether its loss says how far each weight may move. Then `adam` replaces `muon`, which moves whole
+    filters, and labels are not smoothed: a network that is never sure gives every weight a say."""
     fits = 0
     buffer: Exemplars
     """Samples within the budget, for methods that keep these."""
