@@ -72,7 +72,7 @@ class Asked(Exception):
 
 
 def test_run_and_absorb_pass_the_data_set_on(tmp_path, logcl, monkeypatch):
-    def remember(name, shape, dataset=None):
+    def remember(name, shape, dataset=None, *_):
         raise Asked(name, dataset)
 
     monkeypatch.chdir(tmp_path)
