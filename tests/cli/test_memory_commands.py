@@ -141,7 +141,7 @@ def test_folders_of_folders_are_tasks(tmp_path, folder, logcl):
     path = tmp_path / "w.logcl"
     report = json.loads(logcl("absorb", path, week, "--unit", 16, "--json").out)
     assert [task["absorbed"] for task in report["tasks"]] == [60, 1]
-    assert Memory.open(path).settings.image_shape == (3, 32, 32)
+    assert Memory.open(path).settings.image_shape == (3, 8, 8)
     again = json.loads(logcl("absorb", path, week, "--again", "--from-task", 2, "--json").out)
     assert again["samples"] == 62
     nothing = logcl("absorb", path, week, "--from-task", 3)
