@@ -38,7 +38,7 @@ from logcl.nn import backbones, networks
 from logcl.nn.backbones import Backbone
 from logcl.nn.classification import batch_loss, new_network
 from logcl.nn.timing import seconds_per_image
-from logcl.nn.training import Work, generator_for, total_steps
+from logcl.nn.training import Work, generator_for, new_optimiser, total_steps
 
 _OF_IMAGES = ("codec.name", "codec.psnr")  # what is asked for does not concern features
 _ENOUGH = 16  # samples of which half say what a sample takes
@@ -210,7 +210,8 @@ def training(
         return batch_loss(network, images[chosen], labels[chosen], recipe)
 
     batch = min(recipe.batch_size, total)
-    each = seconds_per_image(network, loss, batch, batch)
+    update = new_optimiser(network, recipe).step
+    each = seconds_per_image(network, loss, batch, batch, update, batch)
     return each * batch * total_steps(recipe, total), stored_bytes(spec, network)
 
 

@@ -254,6 +254,11 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _add(self, memory: Memory, view: parts.View, X: NDArray[Any], labels: NDArray[Any]) -> None:
         """Absorb rows (n, features)."""
+        if view.manifest.settings.thumbnails:
+            raise BadInput(
+                f"{view.path} keeps thumbnails, which an estimator has no images for; add to it with "
+                f"Memory.absorb"
+            )
         if view.scale is not None and (count := view.scale.count_clipped(X)):
             warnings.warn(
                 f"{count:,} of {X.size:,} values are more than {parts.MAX_SPREADS} spreads away from the "
