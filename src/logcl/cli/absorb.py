@@ -124,7 +124,7 @@ def absorb(
                     if tell:
                         console.err.print(codec_text(memory.manifest))
                         if (choice := memory.manifest.choice) is not None and choice.mirror is not None:
-                            console.err.print(choice.mirror)
+                            console.err.print(str(choice.mirror))
                 started = time.perf_counter()
                 latest = number, task, len(memory.ledger)
                 done = memory.absorb(
