@@ -40,9 +40,8 @@ def test_the_first_images_decide_what_the_size_leaves_open(tmp_path, pictures, a
     images = [picture.convert("L") for picture in pictures] if grey else pictures
     memory.absorb(images, [0, 1] * 6)
     assert memory.settings == Memory.open(path, asked).settings
-    assert memory.settings.classifier.mirror in (True, False)  # no longer `auto`
-    decided = {"codec": memory.settings.codec, "classifier": memory.settings.classifier}
-    assert memory.settings == preset("fast", shape).model_copy(update={**decided, "unit": 4})
+    usual = preset("fast", shape).classifier.model_copy(update={"mirror": memory.settings.classifier.mirror})
+    assert memory.settings.classifier == usual, "that of grey or of colour images"
     assert memory.settings.image_shape == shape
     other = 1 if shape[0] == 3 else 3
     with pytest.raises(BadSettings, match="is for images of shape"):

@@ -161,8 +161,8 @@ class ClassifierSettings(Recipe):
     """The global model, trained on replay of the whole memory."""
 
     network: ClassifierNetwork | Literal["head"] = "convnet"
-    """`convnet`: small and fast; `mlp`: for tiny images; `lenet`, `resnet18`: as published; for features `linear`,
-    `hidden` (one hidden layer), or `head`, the better one."""
+    """`convnet`: small and fast; `mlp`: for tiny images; `lenet`, `resnet18`: as published; for features
+    `linear`, `hidden` (one hidden layer), or `head`, the better one."""
     width: int = Field(16, ge=1, le=4096)
     """Channels of the first convolutions; an eighth of the hidden units for `mlp`."""
     noise: float = Field(0.15, ge=0, le=1)

@@ -61,8 +61,8 @@ class Survey:
     def image_shape(self, asked: ImageSize | None = None) -> ImageShape:
         """The shape that suits these images, as far as it was not asked for.
 
-        Their common size if no side exceeds 64. Else a square: of 64 pixels if the shorter side of most images
-        is at least that, otherwise of 32 or, if they are smaller, of their own shorter side.
+        Their common size if no side exceeds 64. Else a square: of 64 pixels if the shorter side of most
+        images is at least that, otherwise of 32 or, if they are smaller, of their own shorter side.
         """
         if asked is not None:
             return asked.shape(self.channels)
