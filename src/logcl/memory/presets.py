@@ -151,7 +151,7 @@ def _classifier(channels: int, tiny: bool) -> ClassifierSettings:
         "shift": 0 if tiny else 2,
     }  # fmt: skip
     if channels > 1:
-        return ClassifierSettings(**common, width=64, epochs=8, min_steps=60)
+        return ClassifierSettings(**common, width=64, epochs=8, min_steps=60, batch_size=256)
     return ClassifierSettings(**common, width=16, epochs=10, min_steps=120 if tiny else 800)
 
 

@@ -43,6 +43,7 @@ class EWC(Incremental):
     summary = "elastic weight consolidation"
     Options = EWCOptions
     options: EWCOptions
+    by_weight = True
     kept = (*Incremental.kept, "means", "fisher")
     means = torch.empty(0)
     """θ*_t, one row per penalty: the weights to stay near."""

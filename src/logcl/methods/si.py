@@ -27,6 +27,7 @@ class SI(Incremental):
     summary = "synaptic intelligence"
     Options = SIOptions
     options: SIOptions
+    by_weight = True
     kept = (*Incremental.kept, "importance", "anchor")
     importance = torch.empty(0)
     """Ω, one number per weight."""

@@ -42,6 +42,9 @@ class Incremental(Method):
     kept: tuple[str, ...] = ("seen", "fits", "network")
     pixels: ClassVar[torch.dtype] = torch.uint8
     """The type in which the buffer stores images."""
+    by_weight: ClassVar[bool] = False
+    """Whether its loss says how far each weight may move. Then `adam` replaces `muon`, which moves whole
+    filters, and labels are not smoothed: a network that is never sure gives every weight a say."""
     fits = 0
     buffer: Exemplars
     """Samples within the budget, for methods that keep these."""
@@ -49,6 +52,10 @@ class Incremental(Method):
     def __init__(self, problem: Problem, options: object = None) -> None:
         super().__init__(problem, options)
         self.recipe = problem.settings.classifier
+        if self.by_weight:
+            optimiser = "adam" if self.recipe.optimiser == "muon" else self.recipe.optimiser
+            changes = {"optimiser": optimiser, "label_smoothing": 0.0}
+            self.recipe = self.recipe.model_copy(update=changes)
         self.seen = torch.zeros(len(problem.classes), dtype=torch.bool)
         if self.keeps == "budget":
             self.buffer = Exemplars(problem, self.pixels)
