@@ -19,12 +19,14 @@ import torch
 from logcl import Classifier, Memory
 from logcl.cli import console
 from logcl.core.errors import BadSettings, EngineFailed
+from logcl.core.features import from_bytes
 from logcl.core.progress import Moment, Silent
 from logcl.experiments.bench import grid
 from logcl.experiments.bench.grid import Cell, Place, Thinning
 from logcl.nn.engines import Job, Local, remote_progress
 from logcl.nn.engines.remote_progress import Display, Reporter
 from logcl.nn.training import Diverged
+from tests.helpers import feature_bytes, tiny_backbone
 
 ray = pytest.importorskip("ray")
 pytestmark = [
@@ -285,6 +287,32 @@ def test_several_processes_train_one_classifier(engine, tmp_path, digits):
     assert (together.predict(digits[0][:256]) == digits[1][:256]).mean() > 0.8
     assert {moment.what for moment in seen.moments} == {"global model"}
     assert (Classifier.load(memory, network).predict(digits[0]) == together.predict(digits[0])).all()
+
+
+def test_memories_of_features_on_a_cluster(engine, tmp_path):
+    """The network stays here: workers get features."""
+    backbone, (x, y) = tiny_backbone(), feature_bytes(112, values=24)
+    features = from_bytes(x.reshape(len(x), -1), backbone.spec.scale)
+    found = []
+    for name, chosen in (("here", None), ("there", engine)):
+        memory = Memory.open(
+            tmp_path / f"{name}.logcl", backbone=backbone, unit=16, settings={"codec.step": 4}
+        )
+        for rows in (slice(40), slice(40, 112)):
+            memory.absorb(features[rows], y[rows], engine=chosen)
+        found.append(memory.digest)
+    assert found[0] == found[1]
+    trained = Classifier.train(memory, engine=engine, recipe={"epochs": 20})
+    assert (trained.predict(features) == y).mean() > 0.8
+    network = torch.nn.utils.skip_init(torch.nn.Linear, 24, 6)
+    with torch.no_grad():
+        network.weight.zero_()
+        network.bias.zero_()
+    own = Classifier.train(
+        memory, network=network, engine=engine, recipe={"epochs": 20, "learning_rate": 0.1}
+    )
+    assert (own.predict(features) == y).mean() > 0.6
+    assert (Classifier.load(memory, network=network).predict(features) == own.predict(features)).all()
 
 
 def test_an_unreachable_cluster_is_an_error_in_one_sentence(tmp_path, logcl, digits):

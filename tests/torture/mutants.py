@@ -49,6 +49,7 @@ KINDS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
     "webp": ("fast", (1, 32, 32), {"codec.name": "image_file", "codec.format": "webp"}),
     "pixels": ("fast", (1, 28, 28), {"codec.name": "pixels", "codec.train_steps": 10, "codec.width": 4}),
     "pyramid": ("fast", (3, 32, 32), {"codec.name": "pyramid"}),
+    "features": ("fast", (1, 1, 64), {"codec.name": "features", "codec.step": 9}),
 }  # fmt: skip
 """Preset, image shape and settings of the original memories."""
 
@@ -88,7 +89,7 @@ _ODD: tuple[Any, ...] = (
     [0, 0, 0], [1, 4096, 4096], [64, 4096, 4096], [3, 1, 2], [1, 10**6, 10**6], list(range(300)), [2**63, -1],
     "@deep@", "@long@", "@many@", "@keys@",
     "mlp", "conv", "cosine", "binplay", "superposed", "convnet", "lenet", "resnet18", "index", "binary",
-    "quantised", "half", "int8", "image_file", "avif", "webp", "pixels", "pyramid",
+    "quantised", "half", "int8", "image_file", "avif", "webp", "pixels", "pyramid", "features", "illustrated",
 )  # fmt: skip
 _RAW = {
     '"@deep@"': "[" * 100_000 + "]" * 100_000,
