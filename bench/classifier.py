@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from training import train_network
 
+from logcl.memory.classifier_limits import room
 from logcl.memory.presets import preset
 from logcl.nn import blobs
-from logcl.nn.classification import batch_loss, new_network, predict_classes
+from logcl.nn.classification import averages, batch_loss, new_network, predict_classes, train_on
 from logcl.nn.networks import ClassifierSpec, weight_count
 from logcl.nn.training import Work, fit, generator_for, total_steps
 from logcl.streams import open_stream
@@ -55,21 +55,24 @@ def speed(shape: tuple[int, int, int]) -> dict[str, Any]:
 
 
 def accuracy(folder: Path, side: int) -> dict[str, Any]:
-    """Train the default classifier on the raw photographs, scaled to squares; evaluate on the test folder."""
+    """Train the default classifier on the raw photographs, cropped to squares; evaluate on the test folder.
+
+    As `logcl train` does for a memory of a thousand bytes per photograph, mirrored as are all photographs.
+    """
     shape = 3, side, side
     stream = open_stream(folder, tasks=1, image_shape=shape)
-    settings = preset("fast", shape).classifier
+    settings = preset("fast", shape).classifier.model_copy(update={"mirror": True})
     spec = ClassifierSpec.of(settings, shape, len(stream.classes))
     (task,) = stream
     pixels, labels = torch.from_numpy(np.array(task.x)), torch.from_numpy(np.array(task.y))
     started = time.process_time()
-    network = train_network(
-        spec, lambda rows: (pixels[rows], labels[rows]), len(labels), settings, Work(generator_for(0))
-    )
+    work = Work(generator_for(0))
+    network, (at_once, _) = new_network(spec, work), room(spec, 1000 * len(labels))
+    train_on(network, lambda rows: (pixels[rows], labels[rows]), len(labels), settings, work, at_once)
     seconds = time.process_time() - started
-    exact = predict_classes(network, stream.test_x)
+    exact = predict_classes(network, stream.test_x, mirrored=averages(settings))
     blobs.round_weights(network, "half")
-    rounded = predict_classes(network, stream.test_x)
+    rounded = predict_classes(network, stream.test_x, mirrored=averages(settings))
     steps = total_steps(settings, len(labels))
     return {
         "image": "x".join(map(str, shape)),

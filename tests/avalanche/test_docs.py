@@ -21,14 +21,15 @@ def test_python_blocks_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     code = blocks("docs/avalanche.md", "python")
-    assert len(code) == 4
+    assert len(code) == 5
     names: dict = {}
     for block in code:
         exec(block, names)
     assert names["plugin"].memory.n == 640
     assert len(names["storage"].memory.classes) == 10
     assert "Top1_Acc_Stream/eval_phase/test_stream/Task000" in capsys.readouterr().out
-    assert {path.name for path in tmp_path.iterdir()} == {"digits.logcl", "policy.logcl", "checkpoint.pkl"}
+    files = {"digits.logcl", "policy.logcl", "checkpoint.pkl", "features.logcl"}
+    assert {path.name for path in tmp_path.iterdir()} == files
 
 
 def test_all_arguments_are_documented():

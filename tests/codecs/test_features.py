@@ -98,6 +98,20 @@ def test_zeros_stand_for_the_mean_of_what_they_were():
     assert found.codec.zeros.max() > 1  # a little more than nothing
 
 
+def test_bytes_are_those_of_the_documented_format():
+    """docs/memory-file.md: 128 + round(k · step), or 128 + zeros if k is 0, from 0 to 255."""
+    x, _ = feature_bytes(60)
+    found = code(x, step=9.5)
+    k = found.codes.symbols(np.arange(60)).astype(int)
+    zeros = found.codec.weights()["zeros"].numpy().astype(int)
+    expected = np.where(k == 0, 128 + zeros, 128 + np.rint(k * 9.5)).clip(0, 255)
+    assert (decoded(found).reshape(60, -1) == expected).all()
+    assert np.allclose(
+        from_bytes(np.arange(256, dtype=np.uint8), 2.0),
+        2 * np.sinh((np.arange(256) - 128) * np.arcsinh(32) / 127),
+    )
+
+
 # --- levels -----------------------------------------------------------------------------------------------
 
 

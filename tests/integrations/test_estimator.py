@@ -17,6 +17,8 @@ from unittest import SkipTest
 import joblib
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import NotFittedError
@@ -30,6 +32,7 @@ from sklearn.utils.estimator_checks import (
 
 from logcl import Classifier, LogCLClassifier, Memory
 from logcl.core.errors import BadInput, BadSettings, CannotWrite, Damaged, NotAMemory
+from logcl.core.inputs import as_pixels
 from logcl.integrations.sklearn.estimator_memory import NOTE, ColumnScale
 
 SKIPPED = {"check_array_api_input"}
@@ -257,8 +260,34 @@ def test_images_may_be_flattened_or_not(digits, flat, quick):
 def test_image_shape_is_inferred(digits, quick):
     clf = LogCLClassifier(settings=quick).fit(digits[0][:20], digits[1][:20])
     assert clf.memory_.settings.image_shape == (1, 8, 8)
-    with pytest.raises(BadInput, match=r"X has shape \(20, 8, 8, 1\); give rows"):
-        LogCLClassifier().fit(digits[0][:20].reshape(20, 8, 8, 1), digits[1][:20])
+    with pytest.raises(BadInput, match=r"X has shape \(20, 8, 1, 8\); give rows"):
+        LogCLClassifier().fit(digits[0][:20].reshape(20, 8, 1, 8), digits[1][:20])
+
+
+def test_images_in_every_form_give_the_same_memory(digits, quick):
+    x, y = digits[0][:20], digits[1][:20]
+    colour = np.repeat(x, 3, axis=1)
+    pictures = [Image.fromarray(image[0]) for image in x]
+    for size, forms, shape in (
+        (
+            8,
+            [x, x[:, 0], x.reshape(20, 8, 8, 1), x.reshape(20, 64), torch.from_numpy(x), pictures],
+            (1, 8, 8),
+        ),
+        ("8x8", [colour, colour.transpose(0, 2, 3, 1), colour.reshape(20, -1)], (3, 8, 8)),
+        (None, [x.reshape(20, 8, 8, 1)], (1, 8, 8)),
+    ):
+        for form in forms:
+            clf = LogCLClassifier(image_shape=size, settings=quick, random_state=0).partial_fit(form, y)
+            assert clf.memory_.settings.image_shape == shape
+            assert np.array_equal(clf.memory_.snapshot().buffer.x, colour if shape[0] == 3 else x)
+    clf = LogCLClassifier(image_shape=4, settings={**quick, "fit": "pad"}, random_state=0).fit(pictures, y)
+    assert clf.memory_.settings.fit == "pad"
+    assert np.array_equal(
+        clf.predict_proba(pictures), clf.predict_proba(as_pixels(pictures, (1, 4, 4), "pad"))
+    )
+    with pytest.raises(BadInput, match="X holds PIL images; give image_shape"):
+        LogCLClassifier().fit(pictures, y)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +296,8 @@ def test_image_shape_is_inferred(digits, quick):
         ((1, 8, 8), (5, 60), BadInput, "X has 60 features, but image_shape = \\(1, 8, 8\\) has 64 values"),
         ((1, 8, 8), (5, 1, 4, 16), BadInput, "the images of this estimator are \\(1, 8, 8\\)"),
         ([1, 8, 8], (5, 1, 4, 16), BadInput, "the images of this estimator are \\(1, 8, 8\\)"),
-        ((8, 8), (5, 64), BadSettings, "image_shape is \\(8, 8\\); give \\(channels, height, width\\)"),
+        ((8, 8), (5, 65), BadInput, "X has 65 features, but image_shape = \\(1, 8, 8\\) has 64 values"),
+        ("8by8", (5, 64), BadSettings, "image_shape = 8by8 is not a size of images"),
         ((0, 8, 8), (5, 64), BadSettings, "image_shape = \\(0, 8, 8\\) is not"),
     ],
 )

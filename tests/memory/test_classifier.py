@@ -12,11 +12,10 @@ from torch import nn
 from logcl import Classifier, Memory
 from logcl.core.errors import BadInput, BadSettings, Damaged, NotTrained
 from logcl.core.progress import Progress, Silent
-from logcl.core.settings import ClassifierSettings
 from logcl.core.sharding import Shard
 from logcl.memory import classifier_limits as limits
 from logcl.memory.classifier import _take_over
-from logcl.memory.classifier_job import learn, training_seconds
+from logcl.memory.classifier_job import learn
 from logcl.nn import blobs
 from logcl.nn.classification import new_network
 from logcl.nn.networks import ClassifierSpec
@@ -295,16 +294,6 @@ def test_the_time_is_told_and_kept(memory, monkeypatch):
     Classifier.train(memory, recipe=recipe, minutes=3.5, callbacks=watch, progress=Listening())
     assert steps == [7, 14]
     assert said == ["global model: takes about 3 min: 2 of 9 epochs of 900 images, 10 images per second"]
-
-
-def test_the_time_is_known_before_there_is_a_memory(monkeypatch):
-    monkeypatch.setattr("logcl.memory.classifier_job.seconds_per_image", lambda *_: 0.1)
-    settings = ClassifierSettings(epochs=3, batch_size=10)
-    assert training_seconds(settings, (1, 8, 8), 5, 100) == pytest.approx(30)
-    longer = settings.model_copy(update={"min_steps": 60})
-    assert training_seconds(longer, (1, 8, 8), 5, 100) == pytest.approx(60)
-    monkeypatch.undo()
-    assert 0 < training_seconds(settings, (1, 8, 8), 5, 100) < 60
 
 
 @pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf"), 1e9])

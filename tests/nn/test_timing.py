@@ -5,8 +5,9 @@ import time
 import torch
 from torch import nn
 
+from logcl.core.settings import Recipe
 from logcl.nn.timing import Pace, seconds_per_image
-from logcl.nn.training import generator_for, seeded
+from logcl.nn.training import generator_for, new_optimiser, seeded
 
 
 def test_the_measurement_leaves_no_trace():
@@ -17,7 +18,8 @@ def test_the_measurement_leaves_no_trace():
         x = torch.randn(40, 1, 8, 8)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     random = torch.get_rng_state()
-    assert seconds_per_image(network, lambda rows: network(x[rows]).square().mean(), 40, 16) > 0
+    update = new_optimiser(network, Recipe(optimiser="muon")).step
+    assert seconds_per_image(network, lambda rows: network(x[rows]).square().mean(), 40, 16, update, 16) > 0
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     assert all(weight.grad is None for weight in network.parameters())
     assert torch.equal(torch.get_rng_state(), random)
@@ -41,6 +43,9 @@ def test_it_measures_whole_batches_unless_that_takes_too_long():
     asked.clear()
     assert 0.01 <= seconds_per_image(weight, loss(0.01), 1000, 512) < 0.02
     assert asked == [8, 8]
+    asked.clear()
+    found = seconds_per_image(weight, loss(0), 1000, 64, lambda: time.sleep(0.064), 32)
+    assert 0.002 <= found < 0.004  # of each image, a 32nd of an update
     asked.clear()
     seconds_per_image(weight, loss(0), 3, 64)
     assert asked == [3, 3]

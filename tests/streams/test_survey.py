@@ -73,12 +73,15 @@ def test_the_findings_name_what_was_found_and_what_was_chosen(photos):
 
 
 def test_advice_is_given_where_something_would_be_lost(photos, tmp_path, make_images):
-    lost, preview = advice(survey_of(photos), (3, 16, 16), "crop")
-    assert lost == "1 of 5 images would lose more than half to the crop; --fit pad keeps all of each image"
-    assert "logcl preview" in preview
-    assert advice(survey_of(photos), (3, 64, 64), "pad") == []
+    lost = "1 of 5 images would lose more than half to the crop; --fit pad keeps all of each image"
+    assert advice(survey_of(photos), parse_size(16), "crop") == [lost]
+    first, preview = advice(survey_of(photos), None, "crop")
+    assert first == lost
+    assert preview.startswith("`logcl preview` on the same folder shows what other sizes would cost")
+    assert advice(survey_of(photos), None, "pad") == [preview]
+    assert advice(survey_of(photos), parse_size(64), "pad") == []
     make_images(tmp_path / "b" / "cat", 2, "L", (20, 20))
-    assert advice(survey_of(tmp_path / "b"), (1, 20, 20), "crop") == []
+    assert advice(survey_of(tmp_path / "b"), None, "crop") == []
 
 
 def test_tiny_images_keep_their_size_and_are_told_so(tmp_path, make_images):

@@ -227,7 +227,7 @@ def show_survey(
 
     columns = ["", "found", "chosen"]
     print_table(columns, findings(survey, size, fit, by), title, ["found", "chosen"], err)
-    for sentence in advice(survey, survey.image_shape(size), fit):
+    for sentence in advice(survey, size, fit):
         err.print(f"note: {sentence}")
 
 

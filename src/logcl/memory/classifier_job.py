@@ -11,17 +11,15 @@ from torch import Tensor, nn
 
 from logcl.core.errors import BadInput
 from logcl.core.progress import Progress
-from logcl.core.settings import ClassifierSettings, ImageShape
+from logcl.core.settings import ClassifierSettings
 from logcl.core.sharding import Shard
-from logcl.memory.classifier_limits import room
 from logcl.memory.featured import seen
 from logcl.memory.snapshot import Snapshot
-from logcl.nn.classification import batch_loss, new_network, train_on
+from logcl.nn.classification import batch_loss, train_on
 from logcl.nn.device import choose_device
 from logcl.nn.fit_state import State
-from logcl.nn.networks import ClassifierSpec
 from logcl.nn.timing import Pace, seconds_per_image
-from logcl.nn.training import Work, averaged, generator_for, steps_per_epoch, total_steps
+from logcl.nn.training import Work, averaged, generator_for, new_optimiser, steps_per_epoch
 
 _MOST_MINUTES = 1_000_000  # two years
 
@@ -30,27 +28,6 @@ def check_minutes(minutes: float | None) -> None:
     """Refuse a time in which nothing can be learned."""
     if minutes is not None and not 0 < minutes <= _MOST_MINUTES:
         raise BadInput(f"minutes is {minutes!r}; give a number above 0, at most {_MOST_MINUTES:,}")
-
-
-def training_seconds(
-    settings: ClassifierSettings, image_shape: ImageShape, classes: int, samples: int
-) -> float:
-    """How long training on this many samples takes here, decoding aside: measured on some images of noise.
-
-    That takes a second or two.
-    """
-    spec = ClassifierSpec.of(settings, image_shape, classes)
-    work = Work(generator_for(0))
-    network = new_network(spec, work)
-    part = min(settings.batch_size, room(spec, 0)[0] or settings.batch_size)
-    pixels = torch.randint(256, (part, *image_shape), generator=work.generator, dtype=torch.uint8)
-    labels = torch.arange(part) % classes
-
-    def loss(rows: Tensor) -> Tensor:
-        return batch_loss(network, pixels[rows], labels[rows], settings)
-
-    seconds = seconds_per_image(network, loss, part, part)
-    return seconds * samples * total_steps(settings, samples) / steps_per_epoch(settings, samples)
 
 
 def learn(
@@ -104,7 +81,8 @@ def learn(
         def loss(rows: Tensor) -> Tensor:
             return batch_loss(network, *fetch(rows), settings)
 
-        speed = averaged(seconds_per_image(network, loss, count, part))
+        update, batch = new_optimiser(network, settings).step, count / steps_per_epoch(settings, count)
+        speed = averaged(seconds_per_image(network, loss, count, part, update, batch))
         left = None if minutes is None else averaged(60 * minutes - (time.monotonic() - begun))
         pace = Pace(speed, left)  # of all processes, which must take the same number of steps
     work = Work(generator, progress, "global model", keep, resume, pace)

@@ -14,7 +14,7 @@ from logcl.core.text import human_seconds
 
 _FEW = 8  # images of the first try: at 224 pixels, a whole batch may take a minute
 _LONG = 2.0  # seconds that the measurement may take, about
-_SPARE = 0.05  # part of the time there is that is left for what was not measured, such as the optimiser
+_SPARE = 0.05  # part of the time there is that is left for what was not measured
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,17 @@ def _figure(value: float) -> str:
 
 
 def seconds_per_image(
-    network: nn.Module, loss: Callable[[Tensor], Tensor], count: int, at_once: int
+    network: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    count: int,
+    at_once: int,
+    update: Callable[[], object] = lambda: None,
+    batch: float = math.inf,
 ) -> float:
     """Measure forward and backward passes over a few of the rows 0 to count - 1, `at_once` at a time.
 
-    `loss` is the one that will be trained with. Weights, statistics and random states stay as they are.
+    `loss` is the one that will be trained with, and `update` the optimiser's step, which follows each `batch`
+    of images. Weights, statistics and random states stay as they are.
     """
     before = {name: value.clone() for name, value in network.state_dict().items()}
     network.train()
@@ -74,6 +80,10 @@ def seconds_per_image(
         if len(rows) > len(few):
             measured(rows)
         found = measured(rows)
+        update()
+        started = time.perf_counter()
+        update()
+        found += (time.perf_counter() - started) / batch
     network.zero_grad(set_to_none=True)
     network.load_state_dict(before)
     return found

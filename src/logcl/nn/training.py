@@ -84,7 +84,7 @@ def fit(
     schedule and leaves the network in evaluation mode.
     """
     per_epoch = steps_per_epoch(recipe, count)
-    optimiser = _optimiser(network, recipe)
+    optimiser = new_optimiser(network, recipe)
     schedule = _Schedule(recipe, total_steps(recipe, count), per_epoch)
     network.train()
     total = torch.zeros(())
@@ -185,7 +185,8 @@ def _batches(count: int, recipe: Recipe, steps: int, generator: torch.Generator)
         yield queue.pop()
 
 
-def _optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+def new_optimiser(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """The optimiser that a recipe asks for, before its first step."""
     parameters = list(network.parameters())
     fused = parameters[0].device.type in ("cpu", "cuda")
     common: dict[str, Any] = {"lr": recipe.learning_rate, "weight_decay": recipe.weight_decay, "fused": fused}

@@ -124,8 +124,9 @@ def findings(
     ]
 
 
-def advice(found: Survey, shape: ImageShape, fit: ImageFit) -> list[str]:
+def advice(found: Survey, asked: ImageSize | None, fit: ImageFit) -> list[str]:
     """Sentences about what a user may not want."""
+    shape = found.image_shape(asked)
     some = found.kept(shape)
     lost = int((some < 0.5).sum())
     said = []
@@ -134,7 +135,7 @@ def advice(found: Survey, shape: ImageShape, fit: ImageFit) -> list[str]:
             f"{lost:,} of {_plural(len(found), 'image')} would lose more than half to the crop; --fit pad "
             "keeps all of each image"
         )
-    if found.sizes.min() > 2 * max(shape[1:]):
+    if asked is None and found.shorter_side > 2 * max(shape[1:]):
         said.append("`logcl preview` on the same folder shows what other sizes would cost and look like")
     return said
 

@@ -108,7 +108,7 @@ def row(side, bytes=100, seconds=60.0, psnr=30):
         (
             [row(32), row(64, 300), row(128, 900, 180)],
             "64x64",
-            "128x128 would take 3.0 times the bytes and 3.0",
+            "128x128 would take 3.0 times the memory and 3.0",
         ),
         ([row(32), row(64, seconds=7200), row(128)], "32x32", "64x64 would train for 2 h"),
         ([row(32, seconds=7200), row(64, seconds=9999)], "32x32", "64x64 would train for"),

@@ -38,7 +38,7 @@ from logcl.nn import backbones, networks
 from logcl.nn.backbones import Backbone
 from logcl.nn.classification import batch_loss, new_network
 from logcl.nn.timing import seconds_per_image
-from logcl.nn.training import Work, generator_for, total_steps
+from logcl.nn.training import Work, generator_for, new_optimiser, total_steps
 
 _OF_IMAGES = ("codec.name", "codec.psnr")  # what is asked for does not concern features
 _ENOUGH = 16  # samples of which half say what a sample takes
@@ -181,8 +181,8 @@ def recommended(rows: Sequence[Row], source: Source) -> tuple[Row, str]:
     if best is not fitting[-1]:
         why += f"; {fitting[-1].name} would train for {human_seconds(fitting[-1].train_seconds)}"
     elif larger:
-        size, time = larger[0].file_bytes / best.file_bytes, larger[0].train_seconds / best.train_seconds
-        why += f"; {larger[0].name} would take {size:.1f} times the bytes and {time:.1f} times the training"
+        size, time = larger[0].memory_bytes / best.memory_bytes, larger[0].train_seconds / best.train_seconds
+        why += f"; {larger[0].name} would take {size:.1f} times the memory and {time:.1f} times the training"
     return best, why
 
 
@@ -210,7 +210,8 @@ def training(
         return batch_loss(network, images[chosen], labels[chosen], recipe)
 
     batch = min(recipe.batch_size, total)
-    each = seconds_per_image(network, loss, batch, batch)
+    update = new_optimiser(network, recipe).step
+    each = seconds_per_image(network, loss, batch, batch, update, batch)
     return each * batch * total_steps(recipe, total), stored_bytes(spec, network)
 
 

@@ -27,12 +27,15 @@ from numpy.typing import NDArray
 
 from logcl.core.errors import BadInput
 from logcl.core.settings import ImageShape
+from logcl.core.sizes import parse_size
 from logcl.integrations.avalanche.replay import Decoder, replay_dataset
 from logcl.integrations.avalanche.samples import Normalisation, SampleFormat
 from logcl.integrations.memories import PathMemory, creating
 from logcl.memory.ledger import Entry, content_digest
 from logcl.memory.memory import Memory
 from logcl.memory.snapshot import Snapshot
+from logcl.nn import backbones
+from logcl.nn.backbones import Backbone
 
 __all__ = ["LogCLBuffer", "LogCLPlugin"]
 
@@ -53,6 +56,7 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         *,
         image_shape: ImageShape | None = None,
         normalised: Normalisation | None = None,
+        backbone: str | Backbone | None = None,
         like: AvalancheDataset | None = None,
         **new: Any,
     ) -> None:
@@ -65,13 +69,16 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         `fit` says otherwise; without it all must have the same size.
         normalised: mean and standard deviation per channel, if the data set itself normalises its images. Not
         needed for the benchmark's transforms, which are applied to replayed images as well.
+        backbone: the memory holds features of this network. The benchmark is made of features as well, by
+        `features_of`, and the strategy's model takes features (n, D).
         like: a data set with the format of replayed samples, if `buffer` is used before any experience.
-        new: settings of a new memory, as in `Memory.open`: preset, unit, seed, fit, settings.
+        new: settings of a new memory, as in `Memory.open`: preset, unit, seed, fit, settings, and others.
         """
         super().__init__(max_size)
         where = memory.path if isinstance(memory, Memory) else memory
         self.path = None if where is None else Path(where).absolute()
         self.image_shape, self.normalised, self._new = image_shape, normalised, new
+        self.backbone = backbone
         self._memory: Memory | None = None
         self._given = memory if isinstance(memory, Memory) else None
         self._like = like
@@ -86,8 +93,11 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         """The memory; None until there is one. It is refused once another one has taken its place."""
         if self._memory is None and self.path is not None and self.path.exists():
             if self._given is None:
-                Memory.open(self.path, self.image_shape, **self._new)  # refuses other settings
+                # Refuses other settings.
+                Memory.open(self.path, self.image_shape, backbone=self.backbone, **self._new)
             self._memory = PathMemory(self.path)
+        if self._memory is not None and isinstance(self.backbone, Backbone):
+            self._memory.given = self.backbone
         return self._memory
 
     @property
@@ -142,7 +152,8 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         if (memory := self.memory) is None:
             with creating(self.path) as new:
                 if self._given is None:
-                    started = Memory.open(new.path, pixels.shape[1:], **self._new)
+                    shape = pixels.shape[1:] if self.backbone is None else self.image_shape
+                    started = Memory.open(new.path, shape, backbone=self._network(), **self._new)
                 else:
                     started = Memory.create(new.path, self._given.settings, self._given.notes)
                 started.absorb(pixels, labels, source=source)
@@ -164,11 +175,25 @@ class LogCLBuffer(ExemplarsBuffer):  # type: ignore[misc]
         self.max_size = new_size
 
     def _adopt_format(self, data: AvalancheDataset) -> SampleFormat:
+        holder = self.memory or self._given
+        if holder is not None:
+            spec = holder.settings.backbone
+        else:
+            network = self._network()
+            spec = None if network is None else network.spec
         asked = {**(self._new.get("settings") or {}), **self._new}
         fit = asked.get("fit") or "crop" if self.memory is None else self.memory.settings.fit
-        self._format = SampleFormat.of(data, self.image_shape, self.normalised, fit)
+        self._format = SampleFormat.of(data, self.image_shape, self.normalised, fit, spec)
         self._offered = None
         return self._format
+
+    def _network(self) -> Backbone | None:
+        """The backbone of a new memory."""
+        if not isinstance(self.backbone, str):
+            return self.backbone
+        return backbones.named(
+            self.backbone, None if self.image_shape is None else parse_size(self.image_shape).shape()
+        )
 
     def _dataset(self, now: Snapshot, indices: NDArray[np.int64]) -> AvalancheDataset:
         """The oldest samples, with these indices, or a random choice of them."""
@@ -224,7 +249,8 @@ class LogCLPlugin(ReplayPlugin):  # type: ignore[misc]
         batch_size, batch_size_mem: samples per minibatch from the experience and from the memory; both are
         the strategy's `train_mb_size` by default.
         task_balanced_dataloader: whether minibatches have equally many replayed samples of every task.
-        options: max_size, image_shape, normalised and the settings of a new memory, as in `LogCLBuffer`.
+        options: max_size, image_shape, normalised, backbone and the settings of a new memory, as in
+        `LogCLBuffer`.
         """
         storage = memory if isinstance(memory, LogCLBuffer) else LogCLBuffer(memory, **options)
         super().__init__(storage.max_size, batch_size, batch_size_mem, task_balanced_dataloader, storage)

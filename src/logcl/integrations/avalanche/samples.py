@@ -2,7 +2,7 @@
 
 An Avalanche data set is a tree: a sample starts at a leaf, and each node above applies its frozen transforms
 and then its other ones. A memory absorbs samples after the frozen transforms only; what it replays goes
-through the other ones like any sample of the data set.
+through the other ones like any sample of the data set. Samples of a memory with a backbone are features.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ from PIL import Image
 from torch import Tensor
 
 from logcl.core.errors import BadInput
+from logcl.core.features import from_bytes
 from logcl.core.inputs import to_uint8
 from logcl.core.pictures import fitted
-from logcl.core.settings import ImageFit, ImageShape
+from logcl.core.settings import BackboneSpec, ImageFit, ImageShape
+from logcl.core.text import printable
+from logcl.integrations.avalanche.features import FeatureSet
+from logcl.memory.featured import as_features
 
 Normalisation = tuple[Sequence[float], Sequence[float]]
 """Mean and standard deviation per channel."""
@@ -55,6 +59,8 @@ class SampleFormat:
     task_labels: bool
     """Whether minibatches are (x, y, t), not (x, y)."""
     collate: Callable[[list[Any]], Any]
+    backbone: BackboneSpec | None = None
+    """If samples are features (D,) that it has computed."""
 
     @staticmethod
     def of(
@@ -62,6 +68,7 @@ class SampleFormat:
         image_shape: ImageShape | None,
         normalised: Normalisation | None,
         fit: ImageFit = "crop",
+        backbone: BackboneSpec | None = None,
     ) -> SampleFormat:
         """The format of a data set that is not empty; refuses samples that a memory cannot replay."""
         names = {name for name, values in data._data_attributes.items() if values.use_in_getitem}
@@ -73,7 +80,10 @@ class SampleFormat:
         if len(first) != 2:
             raise BadInput(f"samples have {len(first)} parts; give an image and a class per sample")
         image, target = first
-        dtype, channels = _layout(image, image_shape)
+        if backbone is None:
+            dtype, channels = _layout(image, image_shape)
+        else:
+            dtype, channels = _feature_type(image, _path_to(data, 0)[1], backbone), "none"
         return SampleFormat(
             dtype,
             channels,
@@ -84,6 +94,7 @@ class SampleFormat:
             _transforms(data),
             bool(names),
             data.collate_fn,
+            backbone,
         )
 
     def read(self, data: AvalancheDataset) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -111,14 +122,16 @@ class SampleFormat:
         return pixels, labels
 
     def image(self, pixels: NDArray[np.uint8]) -> Any:
-        """uint8 pixels (C, H, W) as an image of the data set."""
+        """uint8 pixels (C, H, W) as an image of the data set, or bytes (1, 1, D) as its features."""
         values: NDArray[Any] = pixels
-        if self.normalised is not None:
+        if self.backbone is not None:
+            values = from_bytes(pixels.reshape(-1)[: self.backbone.features], self.backbone.scale)
+        elif self.normalised is not None:
             mean, deviation = _per_channel(self.normalised)
             values = (pixels / np.float32(255) - mean) / deviation
         elif _is_float(self.dtype):
             values = pixels / np.float32(255)
-        if self.channels != "first":
+        if self.channels != "first" and self.backbone is None:
             values = values[0] if self.channels == "none" else values.transpose(1, 2, 0)
         values = np.ascontiguousarray(values)
         if isinstance(self.dtype, str):
@@ -127,7 +140,11 @@ class SampleFormat:
         return torch.from_numpy(values).to(self.dtype) if is_tensor else values.astype(self.dtype)
 
     def _to_pixels(self, image: Any) -> NDArray[np.uint8]:
-        """An image of the data set as uint8 (C, H, W)."""
+        """An image of the data set as uint8 (C, H, W); its features as bytes (1, 1, D)."""
+        if self.backbone is not None:
+            array = image.numpy(force=True) if isinstance(image, Tensor) else np.asarray(image)
+            stored: NDArray[np.uint8] = as_features(array[None], self.backbone, "crop", lambda: None)[0]
+            return stored
         if isinstance(image, Image.Image):
             image = self._converted(image)
         array = image.numpy(force=True) if isinstance(image, Tensor) else np.asarray(image)
@@ -176,6 +193,23 @@ def _layout(image: Any, image_shape: ImageShape | None) -> tuple[Any, Literal["n
     # Photographs in arrays usually have their channels last.
     last = isinstance(image, np.ndarray) and image.shape[-1] <= 4
     return image.dtype, "none" if image.ndim == 2 else "last" if last else "first"
+
+
+def _feature_type(features: Any, leaf: Any, backbone: BackboneSpec) -> Any:
+    """The dtype of features; refuses images, and features of another backbone."""
+    shape = tuple(getattr(features, "shape", ()))
+    if shape != (backbone.features,) or not _is_float(features.dtype):
+        raise BadInput(
+            f"samples are {type(features).__name__} of shape {shape}, but this memory holds features "
+            f"({backbone.features},); make the benchmark of features_of(data, backbone), not of images"
+        )
+    if isinstance(leaf, FeatureSet) and leaf.spec != backbone:
+        raise BadInput(
+            f"samples are features of another backbone, {printable(leaf.spec.name)} with weights "
+            f"{leaf.spec.weights[:8]}; compute them with the one of this memory, "
+            f"{printable(backbone.name)} with weights {backbone.weights[:8]}"
+        )
+    return features.dtype
 
 
 def _per_channel(normalised: Normalisation) -> list[NDArray[np.float32]]:

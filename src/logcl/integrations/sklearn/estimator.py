@@ -28,7 +28,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from logcl.core.errors import BadInput, BadSettings, CannotWrite, LogCLError
 from logcl.core.inputs import to_uint8
 from logcl.core.settings import ImageShape
-from logcl.core.sizes import parse_size
+from logcl.core.sizes import AskedShape, parse_size
 from logcl.integrations.memories import PathMemory, TemporaryMemory, creating
 from logcl.integrations.sklearn import estimator_memory as parts
 from logcl.integrations.sklearn.rows import first_rows, rows_in
@@ -43,13 +43,13 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that keeps every sample it was ever given in one memory file.
 
     X is (n, features): a table of numbers, or flattened images if `image_shape` is given; images may also be
-    (n, C, H, W) or (n, H, W). Images are uint8 or floats in [0, 1]. y holds integers, strings, booleans or
-    floats with integer values.
+    (n, C, H, W), (n, H, W, C) or (n, H, W), or PIL images of any size, which are resized. Images are uint8 or
+    floats in [0, 1]. y holds integers, strings, booleans or floats with integer values.
 
     path: the memory file, created if absent; None for a temporary one that lives as long as the estimator.
     With the path of an existing memory the estimator is fitted: it predicts, and `partial_fit` adds to it.
-    image_shape: (channels, height, width) of flattened images; not needed for an existing memory. With a
-    backbone: the size of the images that it is given, usually its own.
+    image_shape: (channels, height, width), (height, width) or a side of images; not needed for an existing
+    memory. With a backbone: the size of the images that it is given, usually its own.
     backbone: a frozen, pretrained network, by name or from `logcl.nn.backbones`. The memory then holds its
     features. X is images of any size, (n, C, H, W), (n, H, W, C), (n, H, W) or a list of PIL images, or
     features (n, D) that the backbone has computed before.
@@ -66,7 +66,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        image_shape: ImageShape | None = None,
+        image_shape: AskedShape | None = None,
         backbone: str | Backbone | None = None,
         preset: str | None = None,
         unit: int | None = None,
@@ -193,7 +193,7 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.backbone is not None:
             check_consistent_length(X, y)  # before features are computed, which takes longer
         if backing is None or view is None:
-            rows, shape = first_rows(X, self.image_shape, network)
+            rows, shape = first_rows(X, self.image_shape, network, (self.settings or {}).get("fit", "crop"))
         else:
             rows, shape = rows_in(X, view, self._lent(backing).memory)
         X, y = validate_data(self, rows, y, reset=view is None)
@@ -254,6 +254,11 @@ class LogCLClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _add(self, memory: Memory, view: parts.View, X: NDArray[Any], labels: NDArray[Any]) -> None:
         """Absorb rows (n, features)."""
+        if view.manifest.settings.thumbnails:
+            raise BadInput(
+                f"{view.path} keeps thumbnails, which an estimator has no images for; add to it with "
+                f"Memory.absorb"
+            )
         if view.scale is not None and (count := view.scale.count_clipped(X)):
             warnings.warn(
                 f"{count:,} of {X.size:,} values are more than {parts.MAX_SPREADS} spreads away from the "

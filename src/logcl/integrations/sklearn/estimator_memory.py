@@ -186,6 +186,8 @@ class View:
     @property
     def features(self) -> int:
         """Columns of X."""
+        if (backbone := self.manifest.settings.backbone) is not None:
+            return backbone.features
         return len(self.scale.centre) if self.scale else math.prod(self.image_shape)
 
     @property
@@ -201,7 +203,9 @@ class View:
         return np.array(labels, dtype=_DTYPES[self.label_kind or "int"])
 
     def images(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Rows (n, features) as images (n, C, H, W) for the memory."""
+        """Rows (n, features) as images (n, C, H, W), or features (n, 1, 1, D), for the memory."""
+        if (backbone := self.manifest.settings.backbone) is not None:
+            return X.reshape(-1, *backbone.sample_shape)
         if self.scale is None:
             return X.reshape(-1, *self.image_shape)
         return self.scale.images(X.astype(np.float64), self.image_shape)

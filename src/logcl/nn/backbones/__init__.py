@@ -14,6 +14,7 @@ from pathlib import Path
 
 from logcl.core.errors import BadSettings, DataError
 from logcl.core.settings import BackboneSpec, ImageShape
+from logcl.core.sizes import shape_text
 from logcl.core.text import printable
 from logcl.nn.backbones import weights as stored
 from logcl.nn.backbones.backbone import Backbone, fitted, frozen
@@ -31,7 +32,15 @@ def load(name: str, weights: str | Path | None = None, image_shape: ImageShape |
     network, usual, mean, std = parts(name, None if weights is None else Path(weights))
     if image_shape is not None and image_shape[0] != usual[0]:
         raise BadSettings(f"the backbone {name} takes images of {usual[0]} channels, not {image_shape[0]}")
-    found = Backbone.of(network, image_shape or usual, name=name, mean=mean, std=std)
+    shape = image_shape or usual
+    try:
+        found = Backbone.of(network, shape, name=name, mean=mean, std=std)
+    except (AssertionError, RuntimeError, TypeError) as error:  # what networks of fixed sizes raise
+        reason = printable(" ".join(str(error).split())[:150])
+        raise BadSettings(
+            f"the backbone {printable(name)} takes no images of {shape_text(shape)} ({reason}); it usually "
+            f"takes {shape_text(usual)}"
+        ) from error
     if weights is not None:
         stored.keep(network, found.spec.weights)
     return found
