@@ -119,8 +119,6 @@ def readme(text: str) -> str:
 
 PHOTOGRAPHS = (
     ("features of EfficientNet-lite0", "clothing-features", "logcl"),
-    ("pictures of 128x128 pixels", "clothing-128", "logcl"),
-    ("pictures of 64x64 pixels", "clothing-64", "logcl"),
     ("for comparison: all features, not rounded", "clothing-features", "joint"),
     ("for comparison: nothing, each task trained on alone", "clothing-features", "finetune"),
 )
