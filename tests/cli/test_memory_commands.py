@@ -339,7 +339,10 @@ def test_export_of_more_than_two_gibibytes(tmp_path, memory, logcl, monkeypatch)
         for start in range(0, n, 64)
     ]
     now = SimpleNamespace(
-        n=n, classes=("a",), settings=SimpleNamespace(image_shape=x.shape[1:]), pieces=lambda _: blocks
+        n=n,
+        classes=("a",),
+        settings=SimpleNamespace(image_shape=x.shape[1:], backbone=None),
+        pieces=lambda _: blocks,
     )
     monkeypatch.setattr(Memory, "snapshot", lambda _: now)
     assert logcl("export", memory, tmp_path / "out").code == 0
