@@ -479,3 +479,9 @@ def test_the_default_network_needs_no_more_memory_than_the_smallest_file_justifi
     assert at_once is None or at_once >= 2  # batch normalisation
     with pytest.raises(BadSettings, match="its classifier takes"):
         limits.check_network(spec.model_copy(update={"stem": 1, "width": 512}), memory.path)
+
+
+def test_copies_of_large_images_count_in_the_memory_that_training_takes():
+    """Behind a stem, augmentation takes more than the network: 13 of these at once took 60 MB too much."""
+    spec = ClassifierSpec(network="convnet", image_shape=(1, 512, 512), classes=1, width=2, stem=16)
+    assert limits.room(spec, 0)[0] <= 6
