@@ -65,8 +65,9 @@ def test_a_failure_after_the_commit_is_no_failure_of_the_task(tmp_path):
 def test_an_interrupted_command_says_what_the_file_holds(tmp_path):
     outcome = interrupts.trial(40, 0, tmp_path)
     assert outcome.lost == 0, outcome
-    assert outcome.details["interrupted, and it is in"] > 5
-    assert outcome.details["interrupted, and nothing changed"] > 5
+    # Both were tried; how often depends on how many lines there are before and after the commit.
+    assert outcome.details["interrupted, and it is in"] > 2
+    assert outcome.details["interrupted, and nothing changed"] > 2
 
 
 @pytest.fixture
