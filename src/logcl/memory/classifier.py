@@ -245,9 +245,7 @@ class Classifier:
     def backbone(self) -> Backbone | None:
         """The network whose features it takes; None: it takes images."""
         spec = self.about.backbone
-        if spec is None or (self.given is not None and self.given.spec == spec):
-            return None if spec is None else self.given
-        return backbones.matching(spec)
+        return None if spec is None else backbones.found(spec, self.given)
 
     def is_current(self, memory: Memory) -> bool:
         """Whether the memory is unchanged since this model was trained."""

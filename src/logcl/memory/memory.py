@@ -190,9 +190,7 @@ class Memory:
     def backbone(self) -> Backbone | None:
         """The network whose features the memory holds; None if it holds images."""
         spec = self.settings.backbone
-        if spec is None or (self.given is not None and self.given.spec == spec):
-            return None if spec is None else self.given
-        return backbones.matching(spec)
+        return None if spec is None else backbones.found(spec, self.given)
 
     @property
     def n(self) -> int:

@@ -20,7 +20,7 @@ from logcl.nn.backbones import weights as stored
 from logcl.nn.backbones.backbone import Backbone, fitted, frozen
 from logcl.nn.backbones.models import BUILT_IN, parts
 
-__all__ = ["BUILT_IN", "Backbone", "fitted", "load", "matching", "named"]
+__all__ = ["BUILT_IN", "Backbone", "fitted", "found", "load", "matching", "named"]
 
 
 def load(name: str, weights: str | Path | None = None, image_shape: ImageShape | None = None) -> Backbone:
@@ -50,6 +50,11 @@ def named(text: str, image_shape: ImageShape | None = None) -> Backbone:
     """The backbone that NAME or NAME=FILE says, FILE with its weights."""
     name, _, file = text.partition("=")
     return load(name, file or None, image_shape)
+
+
+def found(spec: BackboneSpec, given: Backbone | None) -> Backbone:
+    """The backbone of a memory: the one that a user gave, if it is the right one, or else by its name."""
+    return given if given is not None and given.spec == spec else matching(spec)
 
 
 @lru_cache(maxsize=2)
