@@ -119,6 +119,8 @@ def readme(text: str) -> str:
 
 PHOTOGRAPHS = (
     ("features of EfficientNet-lite0", "clothing-features", "logcl"),
+    ("pictures of 128x128 pixels", "clothing-128", "logcl"),
+    ("pictures of 64x64 pixels", "clothing-64", "logcl"),
     ("for comparison: all features, not rounded", "clothing-features", "joint"),
     ("for comparison: nothing, each task trained on alone", "clothing-features", "finetune"),
 )
@@ -141,9 +143,9 @@ def photographs(text: str) -> str:
         })  # fmt: skip
     note = (
         f"{samples[0]:,} photographs of ten kinds of clothes in five tasks of two kinds, tested on 372 "
-        "others after the last task; mean ± standard error over seeds. Bytes: the whole file without the "
-        "classifier. Seconds: absorbing, training and testing on one core; features take 30 ms per "
-        "photograph more. The runs are in results/clothing-features and beside it."
+        "others after the last task; mean ± standard error over three seeds, or one seed. Bytes: the "
+        "whole file without the classifier. Seconds: absorbing, training and testing on one core; features "
+        "take 30 ms per photograph more. The runs are in results/clothing-features and beside it."
     )
     made = f"<!-- photographs -->\n{Table.of('', rows, [note]).markdown()}<!-- /photographs -->"
     return re.sub(r"<!-- photographs -->\n.*?<!-- /photographs -->", lambda _: made, text, flags=re.DOTALL)
