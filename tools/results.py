@@ -144,8 +144,9 @@ def photographs(text: str) -> str:
     note = (
         f"{samples[0]:,} photographs of ten kinds of clothes in five tasks of two kinds, tested on 372 "
         "others after the last task; mean ± standard error over three seeds, or one seed. Bytes: the "
-        "whole file without the classifier. Seconds: absorbing, training and testing on one core; features "
-        "take 30 ms per photograph more. The runs are in results/clothing-features and beside it."
+        "whole file without the classifier. Seconds: absorbing, training and testing on one core of a busy "
+        "machine; features take 30 ms per photograph more. The runs are in results/clothing-features and "
+        "beside it."
     )
     made = f"<!-- photographs -->\n{Table.of('', rows, [note]).markdown()}<!-- /photographs -->"
     return re.sub(r"<!-- photographs -->\n.*?<!-- /photographs -->", lambda _: made, text, flags=re.DOTALL)
